@@ -1,0 +1,142 @@
+"""Every exception hsakit raises, and the one place where a status code becomes one.
+
+``check_hsa`` and ``check_hip`` take what the C call returned; no other module looks at a status.
+"""
+
+from __future__ import annotations
+
+from hsakit.ffi.constants import HIP, HSA
+
+# Success, and two reports that are no failure: a callback ended an iteration, and fewer CUs were enabled than the mask
+# named (the queue reads its mask back).
+_FINE = frozenset((HSA.HSA_STATUS_SUCCESS, HSA.HSA_STATUS_INFO_BREAK, HSA.HSA_STATUS_CU_MASK_REDUCED))
+_HSA_NAMES = {code: name for name, code in vars(HSA).items() if name.startswith("HSA_STATUS_")}
+
+
+class HsakitError(Exception):
+    """Base of all errors that hsakit raises itself."""
+
+
+class InvalidArgument(HsakitError, ValueError):
+    """Refused before the C call; the message says what would be valid."""
+
+
+class ClosedError(HsakitError):
+    """The object, or what it depends on, was closed."""
+
+
+class ForkError(HsakitError):
+    """A GPU object was used in a child of the process that made it: HSA and HIP state does not survive fork()."""
+
+
+class DeadlineExceeded(HsakitError, TimeoutError):
+    """A wait reached its deadline; the message names what was waited for and what had completed."""
+
+
+class GpuMemoryFault(HsakitError):
+    """A GPU touched memory that it may not. ``address`` (int) and ``agent`` are what the driver reported."""
+
+    def __init__(self, message: str, *, address: int | None = None, agent=None):
+        super().__init__(message)
+        self.address = address
+        self.agent = agent
+
+
+class LibraryNotFound(HsakitError):
+    """No usable library. ``searched`` lists (where, why not) in the order tried."""
+
+    def __init__(self, library: str, searched: list[tuple[str, str]], advice: str):
+        self.library = library
+        self.searched = list(searched)
+        self.advice = advice
+        tried = "".join(f"\n  {where}: {why}" for where, why in searched)
+        super().__init__(f"no usable {library}. {advice}\nSearched:{tried}")
+
+
+class SymbolMissing(HsakitError):
+    """The library that was found lacks a function. ``since`` is the release that brought it, None if not known."""
+
+    def __init__(self, symbol: str, library: str, since: str | None):
+        self.symbol = symbol
+        self.library = library
+        self.since = since
+        remedy = f"it came with {since}: use that release or a later one" if since else "is it the right library?"
+        super().__init__(f"{symbol} is missing from {library}; {remedy}")
+
+
+class _StatusError(HsakitError):
+    """``call``, ``code``, ``name`` and ``text`` as the library gives them; ``advice`` is ours, or None."""
+
+    def __init__(self, call: str, code: int, name: str, text: str, advice: str | None = None):
+        self.call = call
+        self.code = code
+        self.name = name
+        self.text = text
+        self.advice = advice
+        parts = [text.rstrip(". ")] if text else []
+        if advice:
+            parts.append(advice.rstrip(". "))
+        detail = "".join(f" {part}." for part in parts)
+        super().__init__(f"{call}: {name} ({self._number(code)}){':' if detail else ''}{detail}")
+
+    @staticmethod
+    def _number(code: int) -> str:
+        return str(code)
+
+
+class HsaError(_StatusError):
+    """A call of the HSA runtime failed."""
+
+    @staticmethod
+    def _number(code: int) -> str:
+        return f"0x{code:x}"
+
+
+class QueueError(HsaError):
+    """A queue went into error: its callback reported a status. ``call`` names the queue."""
+
+
+class HipError(_StatusError):
+    """A call of the HIP runtime failed."""
+
+
+def check_hsa(call: str, status: int, advice: str | None = None) -> None:
+    """Raise HsaError unless ``status``, as returned by the function named ``call``, is success or only a report."""
+    if status not in _FINE:
+        raise HsaError(call, status, *_hsa_words(status), advice)
+
+
+def queue_error(queue: str, status: int, advice: str | None = None) -> QueueError:
+    """The exception for a status given to a queue's error callback (to be raised by the next wait)."""
+    return QueueError(queue, status, *_hsa_words(status), advice)
+
+
+def check_hip(call: str, status: int, advice: str | None = None) -> None:
+    """Raise HipError unless ``status``, as returned by the function named ``call``, is hipSuccess."""
+    if status != HIP.hipSuccess:
+        raise HipError(call, status, *_hip_words(status), advice)
+
+
+def _hsa_words(status: int) -> tuple[str, str]:
+    from hsakit.ffi import loader  # here: the loader raises what this module defines
+
+    hsa = loader.hsa()
+    out = hsa.ffi.new("const char **")
+    # hsa_status_t hsa_status_string(hsa_status_t status, const char **status_string)
+    failed = hsa.lib.hsa_status_string(status, out)
+    text = "" if failed or not out[0] else hsa.ffi.string(out[0]).decode(errors="replace")
+    # The runtime's text begins with the code's own name, which a newer runtime may know and we may not.
+    name, colon, rest = text.partition(": ")
+    if not colon:
+        name, rest = "", text
+    return _HSA_NAMES.get(status) or name or "unknown status", rest
+
+
+def _hip_words(status: int) -> tuple[str, str]:
+    from hsakit.ffi import loader
+
+    hip = loader.hip()
+    # const char *hipGetErrorName(hipError_t hip_error); const char *hipGetErrorString(hipError_t hipError)
+    name = hip.ffi.string(hip.lib.hipGetErrorName(status)).decode(errors="replace")
+    text = hip.ffi.string(hip.lib.hipGetErrorString(status)).decode(errors="replace")
+    return name, text

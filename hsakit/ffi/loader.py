@@ -1,0 +1,166 @@
+"""Find and open AMD's libraries, on first use.
+
+``hsa()`` and ``hip()`` return the process's one ``Library`` each. Its ``lib`` has the C functions under their C names.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from hsakit.ffi import node_choice
+from hsakit.ffi._hip import ffi as _hip_ffi
+from hsakit.ffi._hsa import ffi as _hsa_ffi
+from hsakit.ffi.errors import LibraryNotFound, SymbolMissing
+
+HSA_NAMES = ("libhsa-runtime64.so.1",)
+HIP_NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
+
+# Functions that a library still in use may lack: symbol -> (library, first release that has it).
+OPTIONAL = {
+    "hsa_amd_memory_async_copy_on_engine": ("libhsa-runtime64", "ROCm 5.6"),
+    "hsa_amd_memory_copy_engine_status": ("libhsa-runtime64", "ROCm 5.6"),
+    "hsa_amd_memory_get_preferred_copy_engine": ("libhsa-runtime64", "ROCm 7.0"),
+}
+
+_ADVICE = (
+    "Run `make rocm` to put AMD's libraries into build/rocm and use build/rocm/python, "
+    "or set ROCM_PATH to a ROCm installation (6.1 or later)."
+)
+
+
+class Library:
+    """One opened library: ``ffi``, ``lib`` (its functions), ``path`` (the file), ``searched`` (what failed before it)."""
+
+    def __init__(self, ffi, raw, probe: str, name: str, searched: list[tuple[str, str]]):
+        self.ffi = ffi
+        self.name = name
+        self.path = _file_of(int(ffi.cast("uintptr_t", getattr(raw, probe))))
+        self.searched = searched
+        self.lib = _Functions(raw, self)
+
+    def __repr__(self) -> str:
+        return f"<Library {self.path}>"
+
+    def has(self, symbol: str) -> bool:
+        try:
+            getattr(self.lib, symbol)
+        except SymbolMissing:
+            return False
+        return True
+
+    def require(self, *symbols: str) -> None:
+        """Raise SymbolMissing for the first of ``symbols`` that this library lacks."""
+        for symbol in symbols:
+            getattr(self.lib, symbol)
+
+
+class _Functions:
+    """The library's functions. Each is looked up once, then an ordinary attribute, so a call costs what cffi's costs."""
+
+    def __init__(self, raw, library: Library):
+        self._raw = raw
+        self._library = library
+
+    def __getattr__(self, name: str):
+        raw, library = self._raw, self._library
+        try:
+            function = getattr(raw, name)  # AttributeError: not in our declarations
+        except library.ffi.error:  # declared, but this library has no such symbol
+            since = OPTIONAL.get(name, (None, None))[1]
+            raise SymbolMissing(name, str(library.path), since) from None
+        setattr(self, name, function)
+        return function
+
+    def __dir__(self):
+        return dir(self._raw)
+
+
+_lock = threading.RLock()
+_hsa: Library | None = None
+_hip: Library | None = None
+
+
+def hsa() -> Library:
+    """libhsa-runtime64, with the chosen node below it. LibraryNotFound if there is none."""
+    global _hsa
+    if _hsa is None:
+        with _lock:
+            if _hsa is None:
+                library = _open(_hsa_ffi, HSA_NAMES, "hsa_init", [])
+                node_choice.ensure()
+                _hsa = library
+    return _hsa
+
+
+def hip() -> Library:
+    """libamdhip64 on the same HSA library as ``hsa()``. LibraryNotFound if there is none that loads on it."""
+    global _hip
+    if _hip is None:
+        with _lock:
+            if _hip is None:
+                # HSA first: HIP binds to the libhsa-runtime64 that is already loaded, and the node is already under it.
+                beside = hsa().path.parent
+                _hip = _open(_hip_ffi, HIP_NAMES, "hipInit", [str(beside / name) for name in HIP_NAMES])
+    return _hip
+
+
+def _open(ffi, names: tuple[str, ...], probe: str, first: list[str]) -> Library:
+    searched: list[tuple[str, str]] = []
+    for candidate in _unique((*_loaded(names), *first, *_candidates(names))):
+        if os.sep in candidate and not os.path.exists(candidate):
+            searched.append((candidate, "no such file"))
+            continue
+        try:
+            # RTLD_NOW: a HIP built for another HSA fails here and the next is tried, instead of dying at a later call.
+            raw = ffi.dlopen(candidate, ffi.RTLD_NOW | ffi.RTLD_LOCAL)
+            getattr(raw, probe)
+        except (OSError, ffi.error) as error:
+            searched.append((candidate, str(error)))
+            continue
+        return Library(ffi, raw, probe, names[0].partition(".so")[0], searched)
+    raise LibraryNotFound(names[0].partition(".so")[0], searched, _ADVICE)
+
+
+def _unique(candidates) -> Iterator[str]:
+    return iter(dict.fromkeys(candidates))
+
+
+def _candidates(names: tuple[str, ...]) -> Iterator[str]:
+    for folder in _folders():
+        for name in names:
+            yield str(folder / name)
+    yield from names  # the dynamic linker's own paths
+
+
+def _folders() -> Iterator[Path]:
+    root = os.environ.get("ROCM_PATH")
+    if root:
+        yield Path(root, "lib")
+        yield Path(root, "lib", "x86_64-linux-gnu")  # Debian's place, under a root of its own
+    yield Path("/opt/rocm/lib")
+    sdk = importlib.util.find_spec("_rocm_sdk_core")  # pip's rocm_sdk keeps its libraries in this package
+    for location in (sdk.submodule_search_locations or ()) if sdk else ():
+        yield Path(location, "lib")
+
+
+def _mappings() -> Iterator[tuple[int, int, str]]:
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            fields = line.split(maxsplit=5)
+            if len(fields) == 6:
+                start, _, end = fields[0].partition("-")
+                yield int(start, 16), int(end, 16), fields[5].rstrip("\n")
+
+
+def _loaded(names: tuple[str, ...]) -> list[str]:
+    """Files of these libraries that something else in this process has loaded: two copies would not share agents."""
+    stem = names[0].partition(".so")[0] + ".so"
+    return [path for path in dict.fromkeys(path for *_, path in _mappings()) if os.path.basename(path).startswith(stem)]
+
+
+def _file_of(address: int) -> Path:
+    return Path(next(path for start, end, path in _mappings() if start <= address < end))

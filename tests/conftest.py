@@ -1,0 +1,66 @@
+"""Options, fixtures and the per-test deadline. Tests that use a node carry the marker ``node``."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+
+import pytest
+
+DEADLINE = 120.0  # seconds; a test that needs more says @pytest.mark.deadline(seconds)
+_real_stderr = None
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--node",
+        choices=("soft", "hw", "auto"),
+        default=os.environ.get("HSAKIT_NODE") or "auto",
+        help="the node the tests run on: the software node, hardware, or hardware if there is any (default)",
+    )
+
+
+def pytest_configure(config):
+    from hsakit.ffi import node_choice
+
+    global _real_stderr
+    config.addinivalue_line("markers", "node: needs AMD's libraries and a node, software or hardware")
+    config.addinivalue_line("markers", "deadline(seconds): this test may take so long")
+    _real_stderr = os.dup(2)  # before pytest captures it: a hanging test is never reported otherwise
+    # Decided before any test loads a library, and passed on to the processes that tests start.
+    os.environ["HSAKIT_NODE"] = node_choice.choose(config.getoption("--node"))
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if {"runtime", "node"} & set(item.fixturenames):
+            item.add_marker("node")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    marker = item.get_closest_marker("deadline")
+    # A test may hang inside a C call, where no exception can reach it: show every thread's stack and end the run.
+    faulthandler.dump_traceback_later(marker.args[0] if marker else DEADLINE, exit=True, file=_real_stderr)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(scope="session")
+def runtime():
+    """The process's HSA runtime, closed at the end of the session."""
+    from hsakit.hsa import Runtime
+
+    with Runtime() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def node(runtime):
+    """The node's GPUs, links and engines."""
+    from hsakit.node import Node
+
+    with Node() as opened:
+        yield opened
