@@ -1,0 +1,1 @@
+"""Sweeps: plan the points, run each one verified, write a row."""
