@@ -1,0 +1,104 @@
+"""Point a loaded library's calls at functions of ours, by rewriting its global offset table.
+
+Only the calls that this library makes change: the rest of the process, Python included, keeps the real functions.
+Debian links with BIND_NOW and RELRO, so every slot is filled and read-only by the time we come: a slot's page is made
+writable for the write.  The layout is the System V ABI's (x86-64 supplement, "Relocation").
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from .uapi import C, ffi
+
+PT_DYNAMIC = 2
+DT_PLTRELSZ, DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 5, 6, 7, 8, 23
+R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT = 6, 7
+PROT_READ, PROT_WRITE = 1, 2
+PAGE = 4096
+
+_elf = type(ffi)()
+_elf.cdef("""
+typedef struct { uint32_t type, flags; uint64_t offset, vaddr, paddr, filesz, memsz, align; } Phdr;
+typedef struct { int64_t tag; uint64_t value; } Dyn;
+typedef struct { uint64_t offset, info; int64_t addend; } Rela;
+typedef struct { uint32_t name; uint8_t info, other; uint16_t shndx; uint64_t value, size; } Sym;
+""")
+
+
+class Patch(NamedTuple):
+    slot: int
+    original: int
+
+
+def loaded_libraries() -> dict[str, tuple[int, int, int]]:
+    """{file name: (load address, address of its program headers, their number)} of every library in the process."""
+    found: dict[str, tuple[int, int, int]] = {}
+
+    @ffi.callback("int(struct dl_phdr_info *, size_t, void *)")
+    def note(info, _size, _data):
+        name = os.path.basename(ffi.string(info.dlpi_name).decode()) if info.dlpi_name else ""
+        found[name] = (info.dlpi_addr, int(ffi.cast("uintptr_t", info.dlpi_phdr)), info.dlpi_phnum)
+        return 0
+
+    C.dl_iterate_phdr(note, ffi.NULL)
+    return found
+
+
+def _slots(base: int, phdr: int, count: int):
+    """Yield (symbol name, address of its slot) for every imported function of one library."""
+    headers = _elf.cast("Phdr *", phdr)
+    dynamic = next(base + headers[i].vaddr for i in range(count) if headers[i].type == PT_DYNAMIC)
+    table: dict[int, int] = {}
+    entry = _elf.cast("Dyn *", dynamic)
+    while entry.tag:
+        table[entry.tag] = entry.value
+        entry += 1
+
+    def address(tag: int) -> int:  # glibc relocates these in place; other loaders leave offsets
+        return table[tag] if table[tag] >= base else base + table[tag]
+
+    symbols = _elf.cast("Sym *", address(DT_SYMTAB))
+    strings = address(DT_STRTAB)
+    for start, size in ((DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)):
+        if start not in table:
+            continue
+        relocations = _elf.cast("Rela *", address(start))
+        for i in range(table[size] // _elf.sizeof("Rela")):
+            info = relocations[i].info
+            if info & 0xFFFFFFFF in (R_X86_64_JUMP_SLOT, R_X86_64_GLOB_DAT):
+                name = _elf.string(_elf.cast("char *", strings + symbols[info >> 32].name)).decode()
+                yield name, base + relocations[i].offset
+
+
+def patch(library_prefixes: tuple[str, ...], replacements: dict[str, int]) -> list[Patch]:
+    """Redirect the named functions in every loaded library whose file name starts with one of the prefixes.
+
+    Returns what to hand to :func:`restore`.  OSError if no such library is loaded."""
+    done: list[Patch] = []
+    matched = False
+    for name, where in loaded_libraries().items():
+        if not name.startswith(library_prefixes):
+            continue
+        matched = True
+        for symbol, slot in list(_slots(*where)):
+            if symbol in replacements:
+                done.append(Patch(slot, _write(slot, replacements[symbol])))
+    if not matched:
+        raise OSError(f"none of {', '.join(library_prefixes)} is loaded: the switch comes after dlopen")
+    return done
+
+
+def restore(patches: list[Patch]) -> None:
+    for slot, original in patches:
+        _write(slot, original)
+
+
+def _write(slot: int, value: int) -> int:
+    page = ffi.cast("void *", slot & ~(PAGE - 1))
+    if C.mprotect(page, PAGE, PROT_READ | PROT_WRITE):
+        raise OSError(ffi.errno, "mprotect of a global offset table")
+    cell = ffi.cast("uint64_t *", slot)
+    before, cell[0] = cell[0], value
+    return before  # the page stays writable: libraries linked without RELRO bind lazily into the same page

@@ -1,0 +1,197 @@
+"""Memory of the node: physical pages, the process's GPU address space, and who may touch what.
+
+Every GPU's memory is one sparse file in RAM (memfd), as large as the part says; pages nobody wrote cost nothing.  The
+file is mapped once, for the node's own accesses; the runtime maps pieces of the same file for the host through its DRM
+file descriptor, with the protection the allocation allows, so host and node see the same bytes without copying.
+
+GPU virtual addresses are the process's own (one address space for CPU and GPUs, as ROCm sets it up).  An access is
+looked up in the allocation table: outside a live allocation, or on a GPU it was not mapped to, it raises
+:class:`MemoryFault`; it never becomes a segfault.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right, insort
+from typing import NamedTuple
+
+from .uapi import C, ffi
+
+PROT_READ, PROT_WRITE = 1, 2
+MAP_SHARED, MAP_NORESERVE = 0x01, 0x4000
+MADV_DONTFORK, MADV_DONTDUMP = 10, 16
+FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
+MAP_FAILED = ffi.cast("void *", -1)
+PAGE = 4096
+
+
+class MemoryFault(Exception):
+    """An access the GPU's page tables do not allow.  ``present`` is True for a write to a read-only mapping."""
+
+    def __init__(self, gpu: int, address: int, nbytes: int, reason: str, present: bool = False):
+        super().__init__(f"GPU {gpu}: access to {nbytes} bytes at {address:#x}: {reason}")
+        self.gpu, self.address, self.present = gpu, address, present
+
+
+class Backing:
+    """A sparse memory file with an allocator of page ranges."""
+
+    def __init__(self, name: str, size: int):
+        self.size = size
+        self.fd = os.memfd_create(f"hsakit-{name}", os.MFD_CLOEXEC)
+        os.ftruncate(self.fd, size)
+        base = C.mmap(ffi.NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, self.fd, 0)
+        if base == MAP_FAILED:
+            raise OSError(
+                ffi.errno,
+                f"cannot map {size >> 30} GiB of address space for {name} (a limit on virtual memory? see ulimit -v)",
+            )
+        C.madvise(base, size, MADV_DONTFORK)
+        C.madvise(base, size, MADV_DONTDUMP)
+        self.base = int(ffi.cast("uintptr_t", base))
+        self._free: list[tuple[int, int]] = [(0, size)]  # (offset, length), by offset, never touching
+        self.used = 0
+
+    def allocate(self, size: int) -> int | None:
+        """Offset of ``size`` bytes of zeroed pages, or None."""
+        for i, (offset, length) in enumerate(self._free):
+            if length >= size:
+                if length == size:
+                    del self._free[i]
+                else:
+                    self._free[i] = (offset + size, length - size)
+                self.used += size
+                return offset
+        return None
+
+    def free(self, offset: int, size: int) -> None:
+        C.fallocate(self.fd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, offset, size)
+        self.used -= size
+        i = bisect_right(self._free, (offset, 0))
+        if i < len(self._free) and offset + size == self._free[i][0]:
+            size += self._free.pop(i)[1]
+        if i and sum(self._free[i - 1]) == offset:
+            offset, before = self._free[i - 1]
+            self._free[i - 1] = (offset, before + size)
+        else:
+            self._free.insert(i, (offset, size))
+
+
+class Allocation:
+    """One entry of the table.  ``host`` is where the node reaches the bytes of ``start``."""
+
+    __slots__ = ("handle", "start", "end", "host", "foreign", "read_only", "gpus", "kind", "backing", "offset", "bytes", "vram_of")
+
+    def __init__(self, handle: int, start: int, size: int, host: int, kind: str, **where):
+        self.handle, self.start, self.end, self.host, self.kind = handle, start, start + size, host, kind
+        # Foreign pages are the application's own (a pinned array): it may unmap them under us, so they are reached
+        # through the kernel, which answers EFAULT where a direct access would be a segfault.
+        self.foreign: bool = where.get("foreign", False)
+        self.read_only: bool = where.get("read_only", False)
+        self.gpus: set[int] = set()
+        self.backing: Backing | None = where.get("backing")
+        self.offset: int = where.get("offset", 0)
+        self.bytes: int = where.get("bytes", size)
+        self.vram_of: int | None = where.get("vram_of")
+
+    def __repr__(self) -> str:
+        return f"{self.kind} [{self.start:#x}, {self.end:#x}) of GPUs {sorted(self.gpus)}"
+
+
+class Place(NamedTuple):
+    pointer: int
+    foreign: bool
+
+
+class AddressSpace:
+    """The allocation table and the accesses that go through it.  GPUs are named by their index on the node."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._at: dict[int, Allocation] = {}
+        self._handles: dict[int, Allocation] = {}
+        self._next_handle = 1
+        self.generation = 0  # counts removals: a resolved pointer is good for as long as this stands still
+
+    def __len__(self) -> int:
+        return len(self._handles)
+
+    def __iter__(self):
+        return iter(self._handles.values())
+
+    def add(self, start: int, size: int, host: int, kind: str, **where) -> Allocation:
+        allocation = Allocation(self._next_handle, start, size, host, kind, **where)
+        self._next_handle += 1
+        self._handles[allocation.handle] = allocation
+        if start:
+            insort(self._starts, start)
+            self._at[start] = allocation
+        return allocation
+
+    def by_handle(self, handle: int) -> Allocation | None:
+        return self._handles.get(handle)
+
+    def remove(self, allocation: Allocation) -> None:
+        self.generation += 1
+        del self._handles[allocation.handle]
+        if allocation.start:
+            self._starts.remove(allocation.start)
+            del self._at[allocation.start]
+        if allocation.backing is not None:
+            allocation.backing.free(allocation.offset, allocation.bytes)
+
+    def find(self, address: int) -> Allocation | None:
+        """The allocation that starts at or below ``address``, if any; it may end before it."""
+        i = bisect_right(self._starts, address)
+        return self._at[self._starts[i - 1]] if i else None
+
+    def nearest(self, address: int) -> str:
+        """For a message: the allocation an address just missed."""
+        i = bisect_right(self._starts, address)
+        near = [self._at[s] for s in self._starts[max(i - 1, 0) : i + 1]]
+        if not near:
+            return "there is no allocation"
+        best = min(near, key=lambda a: max(a.start - address, address - a.end + 1, 0))
+        gap = f"{best.start - address} bytes before" if address < best.start else f"{address - best.end} bytes past"
+        return f"in {best}" if best.start <= address < best.end else f"{gap} {best}"
+
+    # -- accesses --------------------------------------------------------------------------------------------------
+
+    def place(self, gpu: int, address: int, nbytes: int, write: bool) -> Place:
+        """Where the node reaches these bytes of GPU memory.  Raises :class:`MemoryFault` as the GPU's MMU would."""
+        allocation = self.find(address)
+        if allocation is None or address >= allocation.end:
+            raise MemoryFault(gpu, address, nbytes, f"not allocated; nearest: {self.nearest(address)}")
+        if gpu not in allocation.gpus:
+            raise MemoryFault(gpu, address, nbytes, f"not mapped for this GPU: {allocation}")
+        if write and allocation.read_only:
+            raise MemoryFault(gpu, address, nbytes, f"read-only: {allocation}", present=True)
+        if address + nbytes > allocation.end:
+            raise MemoryFault(gpu, allocation.end, nbytes, f"{allocation} ends there, the access began at {address:#x}")
+        offset = address - allocation.start
+        if allocation.kind == "aql-ring" and offset >= allocation.bytes:
+            offset -= allocation.bytes  # the ring's pages are mapped twice, back to back
+        return Place(allocation.host + offset, allocation.foreign)
+
+    def pointer(self, gpu: int, address: int, nbytes: int, write: bool):
+        """As :meth:`place`, as a ``void *``, for small control data, which foreign memory does not hold."""
+        place = self.place(gpu, address, nbytes, write)
+        if place.foreign:
+            raise MemoryFault(gpu, address, nbytes, "signals, rings and fences do not lie in pinned host memory")
+        return ffi.cast("void *", place.pointer)
+
+    def copy(self, gpu: int, destination: int, source: int, nbytes: int) -> None:
+        """Copy as this GPU's engine does: both ranges through its page tables."""
+        to = self.place(gpu, destination, nbytes, write=True)
+        from_ = self.place(gpu, source, nbytes, write=False)
+        if not (to.foreign or from_.foreign):
+            C.memmove(ffi.cast("void *", to.pointer), ffi.cast("void *", from_.pointer), nbytes)
+            return
+        # One side is foreign: let the kernel do it.  The other side is ours and always there.
+        local, remote, call = (from_, to, C.process_vm_writev) if to.foreign else (to, from_, C.process_vm_readv)
+        near = ffi.new("struct iovec *", (ffi.cast("void *", local.pointer), nbytes))
+        far = ffi.new("struct iovec *", (ffi.cast("void *", remote.pointer), nbytes))
+        done = call(os.getpid(), near, 1, far, 1, 0)
+        if done != nbytes:
+            at = (destination if to.foreign else source) + max(done, 0)
+            raise MemoryFault(gpu, at, nbytes, "pinned host memory that the process has unmapped or protected")

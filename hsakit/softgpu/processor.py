@@ -1,0 +1,146 @@
+"""The thread that plays all packet processors and engines of the node.
+
+Queues announce work by writing a doorbell, a word of memory: nobody tells us, so the thread looks.  It looks often
+while there is work and ever less often when there is none (an idle node costs about one per cent of a core).  All
+queues advance in turn, a bounded amount each, so that none starves and two that wait for each other both move.
+
+One lock, :attr:`Processor.lock`, stands for the hardware's exclusion between a queue that runs and a driver call that
+takes its memory or the queue itself away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .aql import UnsupportedPacket
+from .memory import MemoryFault
+from .sdma import UnknownPacket
+from .uapi import EC_QUEUE_WAVE_MEMORY_VIOLATION, C
+
+if TYPE_CHECKING:
+    from .driver import Driver
+
+log = logging.getLogger("hsakit.softgpu")
+
+BUDGET = 64  # packets, or slices of a copy, that a queue advances before it is another's turn
+SPIN = 0.002  # seconds of looking without a pause after the last work
+NAPS = ((0.05, 50e-6), (1.0, 200e-6), (float("inf"), 1e-3))  # (idle for less than, then sleep)
+SWITCH_INTERVAL = 2e-4
+
+
+class Processor:
+    def __init__(self, driver: Driver, doorbells: np.ndarray):
+        self._driver = driver
+        self._doorbells = doorbells  # every doorbell of every GPU
+        self._seen = doorbells.copy()
+        self._queues: dict[int, object] = {}  # doorbell index -> queue
+        self._busy: dict[int, object] = {}  # those with something to do
+        self.lock = threading.Lock()
+        self._wanted = 0  # threads that wait for the lock: the processor yields to them
+        self._halt = False
+        self._thread = threading.Thread(target=self._run, name="hsakit-softgpu", daemon=True)
+        # Python threads that wait for our thread's turn of the interpreter get it after this long (the default, 5 ms,
+        # is what a signal would then take to be seen).
+        self._switch_interval = sys.getswitchinterval()
+        sys.setswitchinterval(min(self._switch_interval, SWITCH_INTERVAL))
+        self._thread.start()
+
+    @contextmanager
+    def stopped(self):
+        """Hold all queues still, for a driver call that changes what they use."""
+        self._wanted += 1
+        try:
+            with self.lock:
+                yield
+        finally:
+            self._wanted -= 1
+
+    def attach(self, index: int, queue, idle_value: int) -> None:
+        """Start to serve a queue at doorbell ``index``.  With :meth:`stopped` held."""
+        self._doorbells[index] = self._seen[index] = np.uint64(idle_value)
+        self._queues[index] = queue
+
+    def detach(self, index: int) -> None:
+        """Stop serving it, whatever it was doing.  With :meth:`stopped` held."""
+        self._busy.pop(index, None)
+        del self._queues[index]
+
+    def halt(self) -> None:
+        self._halt = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout=5)
+        sys.setswitchinterval(self._switch_interval)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        owner = os.getpid()
+        last_work = time.monotonic()
+        while not self._halt and os.getpid() == owner:
+            moved = False
+            with self.lock:
+                self._look()
+                for index, queue in list(self._busy.items()):
+                    if self._advance(queue):
+                        moved = True
+                    if not queue.pending:
+                        del self._busy[index]
+            if moved:
+                last_work = time.monotonic()
+            if self._wanted:
+                time.sleep(20e-6)
+            elif moved:
+                C.sched_yield()
+            else:
+                idle = time.monotonic() - last_work
+                if idle < SPIN:
+                    C.sched_yield()
+                else:
+                    time.sleep(next(nap for limit, nap in NAPS if idle < limit))
+
+    def _look(self) -> None:
+        changed = np.flatnonzero(self._doorbells != self._seen)
+        for index in changed.tolist():
+            value = int(self._doorbells[index])
+            self._seen[index] = value
+            queue = self._queues.get(index)
+            if queue is None:
+                log.error("doorbell %d was rung, but no queue is there", index)
+                continue
+            queue.ring_doorbell(value)
+            if queue.pending:
+                self._busy[index] = queue
+
+    def _advance(self, queue) -> bool:
+        """One turn of one queue.  What goes wrong in it stops that queue, loudly, and tells the runtime."""
+        events = self._driver.events
+        try:
+            return queue.step(BUDGET)
+        except MemoryFault as fault:
+            log.error("memory fault: %s: %s", queue.describe(), fault)
+            queue.halted = True
+            if queue.kind == "AQL":
+                queue.report(EC_QUEUE_WAVE_MEMORY_VIOLATION)
+            events.raise_memory_exception(self._driver.gpu_id(fault.gpu), fault.address, present=fault.present)
+        except UnsupportedPacket as packet:
+            log.error("%s", packet)
+            queue.halted = True
+            queue.report(packet.code)
+        except UnknownPacket as packet:
+            log.error("%s", packet)
+            queue.halted = True
+            events.raise_hw_exception(self._driver.gpu_id(queue.gpu))
+        except Exception:
+            # A mistake in the node must not leave the application waiting: report it as hung hardware.
+            log.exception("%s: internal error of the software node", queue.describe())
+            queue.halted = True
+            events.raise_hw_exception(self._driver.gpu_id(queue.gpu))
+        return False

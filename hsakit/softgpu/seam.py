@@ -1,0 +1,151 @@
+"""Where the node meets the real libraries: the calls by which the thunk and the runtime reach the kernel driver.
+
+``open``, ``ioctl``, ``fopen``, ``opendir`` and the few libdrm functions they use are answered for the driver's paths and
+descriptors and passed on for everything else.  Memory maps need no help: our file descriptors are real files whose
+bytes are the node's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import threading
+
+from . import got
+from .driver import Driver
+from .sysfs import FIRST_RENDER_MINOR
+from .uapi import C, ffi
+
+KFD = b"/dev/kfd"
+RENDER = re.compile(rb"/dev/dri/renderD(\d+)$")
+TOPOLOGY = b"/sys/devices/virtual/kfd/kfd/topology"
+LIBRARIES = ("libhsakmt.so", "libhsa-runtime64.so", "libamdhip64.so")
+KFD_IOCTL_TYPE = ord("K")
+GET_FD = b"amdgpu_device_get_fd"
+
+
+class Seam:
+    """The replaced functions.  Lives as long as the process: the libraries hold their addresses."""
+
+    def __init__(self, driver: Driver):
+        self._driver = driver
+        self._inside = 0  # threads inside an ioctl of ours
+        self._count = threading.Lock()
+        self._root = os.fsencode(driver.tree.root)
+        # libdrm's device handles: opaque to everyone but the functions below
+        self._handles = ffi.new("uint64_t[]", driver.spec.gpus)
+        self._name = ffi.new("char[]", driver.spec.gpu.name.encode())
+        self._callbacks = self._make_callbacks()
+        self._get_fd = ffi.callback("int(void *)", self._amdgpu_device_get_fd)
+        self._patches = got.patch(LIBRARIES, {name: _address(f) for name, f in self._callbacks.items()})
+
+    def _make_callbacks(self) -> dict:
+        return {
+            "open": ffi.callback("int(const char *, int, int)", self._open, error=-1),
+            "ioctl": ffi.callback("int(int, unsigned long, void *)", self._ioctl, error=-1),
+            "fopen": ffi.callback("void *(const char *, const char *)", self._fopen),
+            "opendir": ffi.callback("void *(const char *)", self._opendir),
+            "dlsym": ffi.callback("void *(void *, const char *)", self._dlsym),
+            "drmOpenRender": ffi.callback("int(int)", self._drm_open_render, error=-1),
+            "drmClose": ffi.callback("int(int)", self._drm_close, error=-1),
+            "amdgpu_device_initialize": ffi.callback(
+                "int(int, uint32_t *, uint32_t *, void **)", self._amdgpu_device_initialize, error=-1
+            ),
+            "amdgpu_device_deinitialize": ffi.callback("int(void *)", lambda _handle: 0),
+            "amdgpu_get_marketing_name": ffi.callback("const char *(void *)", lambda _handle: self._name),
+            "amdgpu_query_gpu_info": ffi.callback(
+                "int(void *, struct amdgpu_gpu_info_head *)", self._amdgpu_query_gpu_info, error=-1
+            ),
+        }
+
+    def close(self) -> None:
+        """Give the libraries the real functions back and see every thread out of ours.
+
+        Their own threads go on until the process is gone; once the interpreter is finalized they must not come in."""
+        got.restore(self._patches)
+        self._driver.halt()
+        for _ in range(200):
+            if self._inside == 0:
+                break
+            threading.Event().wait(0.005)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def _open(self, path, flags: int, mode: int) -> int:
+        name = ffi.string(path)
+        if name == KFD:
+            return self._driver.open_device()
+        render = RENDER.match(name)
+        if render:
+            return self._drm_open_render(int(render[1]))
+        return C.open(path, flags, mode)
+
+    def _redirect(self, path):
+        name = ffi.string(path)
+        if not name.startswith(TOPOLOGY):
+            return path
+        return ffi.new("char[]", self._root + name[len(TOPOLOGY) :])
+
+    def _fopen(self, path, mode):
+        path = self._redirect(path)
+        return C.fopen(path, mode)
+
+    def _opendir(self, path):
+        path = self._redirect(path)
+        return C.opendir(path)
+
+    def _ioctl(self, fd: int, request: int, argument) -> int:
+        if request >> 8 & 0xFF != KFD_IOCTL_TYPE:
+            return C.ioctl(fd, request, argument)
+        with self._count:
+            self._inside += 1
+        try:
+            return self._driver.ioctl(request, argument)
+        finally:
+            with self._count:
+                self._inside -= 1
+
+    # -- libdrm ----------------------------------------------------------------------------------------------------
+
+    def _dlsym(self, handle, name):
+        # The thunk looks this one up at run time: it would be libdrm's own, and our handles mean nothing to it.
+        if ffi.string(name) == GET_FD:
+            return ffi.cast("void *", self._get_fd)
+        return C.dlsym(handle, name)
+
+    def _drm_open_render(self, minor: int) -> int:
+        gpu = minor - FIRST_RENDER_MINOR
+        if not 0 <= gpu < self._driver.spec.gpus:
+            ffi.errno = errno.ENOENT
+            return -1
+        return self._driver.open_render_node(gpu)
+
+    @staticmethod
+    def _drm_close(fd: int) -> int:
+        os.close(fd)
+        return 0
+
+    def _amdgpu_device_initialize(self, fd: int, major, minor, handle) -> int:
+        gpu = self._driver.render_node(fd)
+        major[0], minor[0] = 3, 57
+        handle[0] = self._handles + gpu
+        return 0
+
+    def _gpu_of(self, handle) -> int:
+        return ffi.cast("uint64_t *", handle) - self._handles
+
+    def _amdgpu_device_get_fd(self, handle) -> int:
+        return self._driver.open_render_node(self._gpu_of(handle))
+
+    def _amdgpu_query_gpu_info(self, _handle, info) -> int:
+        part = self._driver.spec.gpu
+        info.asic_id, info.family_id = part.device_id, 141  # AMDGPU_FAMILY_AI
+        info.max_engine_clk, info.max_memory_clk = part.clock_mhz * 1000, part.memory_clock_mhz * 1000
+        info.num_shader_engines, info.num_shader_arrays_per_engine = part.shader_engines * part.xccs, 1
+        info.gpu_counter_freq = part.counter_khz
+        return 0
+
+
+def _address(function) -> int:
+    return int(ffi.cast("uintptr_t", function))
