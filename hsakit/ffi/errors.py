@@ -73,10 +73,8 @@ class _StatusError(HsakitError):
         self.name = name
         self.text = text
         self.advice = advice
-        parts = [text.rstrip(". ")] if text else []
-        if advice:
-            parts.append(advice.rstrip(". "))
-        detail = "".join(f" {part}." for part in parts)
+        sentences = [part if part.endswith((".", "!", "?")) else f"{part}." for part in (text.strip(), advice) if part]
+        detail = "".join(f" {sentence}" for sentence in sentences)
         super().__init__(f"{call}: {name} ({self._number(code)}){':' if detail else ''}{detail}")
 
     @staticmethod

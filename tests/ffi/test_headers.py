@@ -1,0 +1,183 @@
+"""Every declaration of ours against the installed headers, by the C compiler.
+
+Our text is parsed, its types are written out again with the header's own type names (a handle of ours is the header's
+struct, an address is its ``void *``), and each becomes a ``_Static_assert`` on what cffi will believe: sizes, offsets,
+field types, enumerators, function types.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+from pathlib import Path
+
+import cffi
+import pytest
+from pycparser import c_ast, c_generator, c_parser
+
+from hsakit.ffi import generate, hip, hsa
+from hsakit.ffi.loader import OPTIONAL
+
+DECL = Path(generate.__file__).parent / "decl"
+INCLUDES = {"_hsa": ("hsa/hsa.h", "hsa/hsa_ext_amd.h"), "_hip": ("hip/hip_runtime_api.h",)}
+# What stands in the header where we have one of our own names.
+OURS_IN_C = "typedef void *hsakit_address;\ntypedef const void *hsakit_const_address;\n"
+NUMBERS = {"hsakit_address", "hsakit_const_address", "hsakit_handle", "hsakit_opaque"}
+PARSER_PRELUDE = "".join(
+    f"typedef {base} {name};\n"
+    for name, base in {
+        "bool": "_Bool",
+        "size_t": "unsigned long",
+        "int64_t": "long",
+        "uint64_t": "unsigned long",
+        "uint32_t": "unsigned int",
+        "uint16_t": "unsigned short",
+        "uint8_t": "unsigned char",
+    }.items()
+)
+
+
+def include_folder(library: Path, header: str) -> Path:
+    for parent in library.parents:
+        if (parent / "include" / header).exists():
+            return parent / "include"
+    pytest.fail(f"no include/{header} above {library}: install the development files of that library")
+
+
+def type_text(node) -> str:
+    """The C type of a declarator, without its name."""
+    node = copy.deepcopy(node)
+    inner = node
+    while not isinstance(inner, c_ast.TypeDecl):
+        inner = inner.type
+    inner.declname = None
+    return c_generator.CGenerator().visit(node)
+
+
+def same(actual: str, declared: str, what: str) -> str:
+    return f'_Static_assert(__builtin_types_compatible_p({actual}, {declared}), "{what}: other type");\n'
+
+
+def equal(actual: str, value: int, what: str) -> str:
+    return f'_Static_assert({actual} == {value}, "{what}: not {value}");\n'
+
+
+class Checks(list):
+    """The assertions for one module's declarations."""
+
+    def __init__(self, text: str, header_text: str):
+        super().__init__([OURS_IN_C])
+        self.ffi = cffi.FFI()
+        self.ffi.cdef(text)
+        self.header_text = header_text
+        bare = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+        for node in c_parser.CParser().parse(PARSER_PRELUDE + bare).ext[PARSER_PRELUDE.count("\n") :]:
+            self.add(node)
+
+    def add(self, node) -> None:
+        if isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.FuncDecl):
+            if node.name in OPTIONAL and node.name not in self.header_text:
+                return  # this header is older than the function
+            self.append(same(f"__typeof__({node.name})", type_text(node.type), node.name))
+        elif isinstance(node, c_ast.Decl) and isinstance(node.type, c_ast.Enum):
+            self.enumerators(node.type)
+        else:
+            assert isinstance(node, c_ast.Typedef), node
+            self.typedef(node.name, node.type)
+
+    def typedef(self, name: str, declared) -> None:
+        base = declared.type
+        names = base.names[0] if isinstance(base, c_ast.IdentifierType) else None
+        if name in NUMBERS:
+            return
+        if name.startswith("hsakit_"):  # no such name in the header: it is compared where it is used
+            self.append(c_generator.CGenerator().visit(c_ast.Typedef(name, [], ["typedef"], declared)) + ";\n")
+            return
+        self.append(equal(f"sizeof({name})", self.ffi.sizeof(name), f"sizeof {name}"))
+        if isinstance(base, c_ast.Enum):
+            self.enumerators(base)
+        elif isinstance(base, c_ast.Struct):
+            self.fields(name, base)
+        elif names == "hsakit_handle":
+            self.append(same(f"__typeof__((({name} *)0)->handle)", "uint64_t", f"{name}.handle"))
+        elif names == "hsakit_opaque":
+            self.append(equal(f"__builtin_classify_type(*({name} *)0)", 5, f"{name} as pointer"))
+        else:
+            self.append(same(name, type_text(declared), name))
+
+    def enumerators(self, enum) -> None:
+        values = self.ffi.dlopen(None)
+        for entry in enum.values.enumerators:
+            self.append(equal(f"(long long){entry.name}", getattr(values, entry.name), entry.name))
+
+    def fields(self, name: str, struct) -> None:
+        for field in struct.decls:
+            # The members of an anonymous union are reached as the struct's own.
+            for member in field.type.decls if field.name is None else (field,):
+                self.field(name, member)
+
+    def field(self, name: str, field) -> None:
+        what = f"{name}.{field.name}"
+        self.append(equal(f"offsetof({name}, {field.name})", self.ffi.offsetof(name, field.name), f"offsetof {what}"))
+        self.append(same(f"__typeof__((({name} *)0)->{field.name})", type_text(field.type), what))
+
+
+def declarations(module: str) -> str:
+    return "\n".join((DECL / header).read_text() for header in generate.DECLARATIONS[module])
+
+
+def complaints(module: str, text: str, cc: str, tmp_path: Path) -> str:
+    """What the compiler says about ``text`` beside the installed headers; empty if it agrees."""
+    library = hsa().path if module == "_hsa" else hip().path
+    include = include_folder(library, INCLUDES[module][0])
+    headers = "".join(f"#include <{header}>\n" for header in INCLUDES[module])
+    checks = Checks(text, "".join((include / header).read_text() for header in INCLUDES[module]))
+    assert sum(line.startswith("_Static_assert") for line in checks) > 20
+    source = tmp_path / f"{module}.c"
+    source.write_text("#include <stddef.h>\n#include <stdint.h>\n#include <stdbool.h>\n" + headers + "".join(checks))
+    # After the compiler's own: the root's C library headers belong to another compiler.
+    folders = [f"-idirafter{folder}" for folder in (include, include / "x86_64-linux-gnu")]
+    command = [cc, "-x", "c", "-std=gnu11", "-fsyntax-only", "-D__HIP_PLATFORM_AMD__", *folders, str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    if done.returncode == 0:
+        return ""
+    assert "static assertion failed" in done.stderr.lower() or "error:" in done.stderr, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("module", INCLUDES)
+def test_declarations_agree_with_the_installed_headers(module, cc, tmp_path):
+    assert complaints(module, declarations(module), cc, tmp_path) == ""
+
+
+PLANTS = {
+    "handle of 32 bits": ("_hsa", "typedef hsakit_handle hsa_signal_t;", "typedef uint32_t hsa_signal_t;", "sizeof hsa_signal_t"),
+    "handle where the header has a number": ("_hsa", "typedef int64_t hsa_signal_value_t", "typedef hsakit_handle hsa_signal_value_t", "handle"),
+    "signedness": ("_hsa", "typedef int64_t hsa_signal_value_t", "typedef uint64_t hsa_signal_value_t", "hsa_signal_value_t"),
+    "narrow argument": ("_hsa", "size_t size, uint32_t flags,\n", "uint32_t size, uint32_t flags,\n", "hsa_amd_memory_pool_allocate"),
+    "narrow return": ("_hsa", "uint64_t hsa_queue_load_write_index_relaxed", "uint32_t hsa_queue_load_write_index_relaxed", "hsa_queue_load_write_index_relaxed"),
+    "narrow field": ("_hsa", "    uint64_t virtual_address;", "    uint32_t virtual_address;", "hsa_amd_gpu_memory_fault_info_t.virtual_address"),
+    "swapped fields": ("_hsa", "    size_t pitch;\n    size_t slice;", "    size_t slice;\n    size_t pitch;", "offsetof hsa_pitched_ptr_t.slice"),
+    "lost last field": ("_hsa", "    hsa_agent_t agentOwner;\n    uint32_t global_flags;", "    hsa_agent_t agentOwner;", "sizeof hsa_amd_pointer_info_t"),
+    "array length": ("_hsa", "dep_signal[5];\n    uint64_t reserved2;\n    hsa_signal_t completion_signal;\n} hsa_barrier_or", "dep_signal[4];\n    uint64_t reserved2;\n    hsa_signal_t completion_signal;\n} hsa_barrier_or", "sizeof hsa_barrier_or_packet_t"),
+    "enum value": ("_hsa", "HSA_AMD_AGENT_INFO_NUM_XCC = 0xA111", "HSA_AMD_AGENT_INFO_NUM_XCC = 0xA112", "HSA_AMD_AGENT_INFO_NUM_XCC"),
+    "unnamed enum's value": ("_hsa", "HSA_STATUS_CU_MASK_REDUCED = 44", "HSA_STATUS_CU_MASK_REDUCED = 45", "HSA_STATUS_CU_MASK_REDUCED"),
+    "pointer level": ("_hsa", "uint32_t group_segment_size, hsa_queue_t **queue", "uint32_t group_segment_size, hsa_queue_t *queue", "hsa_queue_create"),
+    "address level": ("_hsa", "uint32_t flags,\n                                          hsakit_address *ptr", "uint32_t flags,\n                                          hsakit_address ptr", "hsa_amd_memory_pool_allocate"),
+    "callback's argument": ("_hsa", "(*hsakit_pool_callback)(hsa_amd_memory_pool_t memory_pool", "(*hsakit_pool_callback)(hsa_agent_t memory_pool", "hsa_amd_agent_iterate_memory_pools"),
+    "lost argument": ("_hsa", "hsa_amd_sdma_engine_id_t engine_id, bool force_copy_on_sdma", "hsa_amd_sdma_engine_id_t engine_id", "hsa_amd_memory_async_copy_on_engine"),
+    "hip: pointer level": ("_hip", "void **kernelParams", "void *kernelParams", "hipModuleLaunchKernel"),
+    "hip: width": ("_hip", "char bytes[16]", "char bytes[8]", "sizeof hipUUID"),
+    "hip: enum value": ("_hip", "hipErrorNoDevice = 100", "hipErrorNoDevice = 99", "hipErrorNoDevice"),
+    "hip: opaque as int": ("_hip", "typedef int hipDevice_t", "typedef hsakit_opaque hipDevice_t", "hipDevice_t"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_mistake_is_named_by_the_compiler(plant, cc, tmp_path):
+    module, right, wrong, named = PLANTS[plant]
+    text = declarations(module)
+    assert text.count(right) == 1
+    said = complaints(module, text.replace(right, wrong), cc, tmp_path)
+    assert any(named in line for line in said.splitlines() if "error:" in line), said
