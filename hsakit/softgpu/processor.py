@@ -23,7 +23,7 @@ import numpy as np
 from .aql import UnsupportedPacket
 from .memory import MemoryFault
 from .sdma import UnknownPacket
-from .uapi import EC_QUEUE_WAVE_MEMORY_VIOLATION, C
+from .uapi import EC_QUEUE_WAVE_MEMORY_VIOLATION, C, ffi
 
 if TYPE_CHECKING:
     from .driver import Driver
@@ -32,7 +32,7 @@ log = logging.getLogger("hsakit.softgpu")
 
 BUDGET = 64  # packets, or slices of a copy, that a queue advances before it is another's turn
 SPIN = 0.002  # seconds of looking without a pause after the last work
-NAPS = ((0.05, 50e-6), (1.0, 200e-6), (float("inf"), 1e-3))  # (idle for less than, then sleep)
+NAPS = ((0.02, 50e-6), (0.2, 200e-6), (float("inf"), 1e-3))  # (idle for less than, then sleep)
 SWITCH_INTERVAL = 2e-4
 
 
@@ -41,6 +41,7 @@ class Processor:
         self._driver = driver
         self._doorbells = doorbells  # every doorbell of every GPU
         self._seen = doorbells.copy()
+        self._same = (ffi.from_buffer(doorbells), ffi.from_buffer(self._seen), doorbells.nbytes)
         self._queues: dict[int, object] = {}  # doorbell index -> queue
         self._busy: dict[int, object] = {}  # those with something to do
         self.lock = threading.Lock()
@@ -107,8 +108,9 @@ class Processor:
                     time.sleep(next(nap for limit, nap in NAPS if idle < limit))
 
     def _look(self) -> None:
-        changed = np.flatnonzero(self._doorbells != self._seen)
-        for index in changed.tolist():
+        if C.memcmp(*self._same) == 0:
+            return
+        for index in np.flatnonzero(self._doorbells != self._seen).tolist():
             value = int(self._doorbells[index])
             self._seen[index] = value
             queue = self._queues.get(index)

@@ -106,7 +106,7 @@ void *fopen(const char *path, const char *mode);
 void *opendir(const char *path);
 void *dlsym(void *handle, const char *name);
 void *memmove(void *, const void *, size_t);
-void *memset(void *, int, size_t);
+int memcmp(const void *, const void *, size_t);
 int sched_yield(void);
 """
 
