@@ -65,7 +65,7 @@ class Driver:
         self._next_queue = 1
         self._engine_slots = [set() for _ in range(spec.gpus)]
         self._doorbells_taken = [set() for _ in range(spec.gpus)]
-        self._halted = False
+        self.halted = False
         self._calls = {
             k.GET_VERSION: ("struct kfd_ioctl_get_version_args *", self._get_version),
             k.CREATE_QUEUE: ("struct kfd_ioctl_create_queue_args *", self._create_queue),
@@ -112,7 +112,7 @@ class Driver:
     def ioctl(self, request: int, argument) -> int:
         """0, or -1 with errno set, as the system call."""
         number, size = request & 0xFF, request >> 16 & 0x3FFF
-        if self._halted:
+        if self.halted:
             ffi.errno = errno.ENODEV
             return -1
         call = self._calls.get(number)
@@ -131,13 +131,13 @@ class Driver:
 
     def halt(self) -> None:
         """The process ends: stop the processors, let go of everyone who waits, answer nothing more."""
-        self._halted = True
+        self.halted = True
         self.processor.halt()
         self.events.halt()
 
     def abandon(self) -> None:
         """In a forked child: there is no GPU here.  Takes no lock, since its holder does not exist here."""
-        self._halted = True
+        self.halted = True
 
     def ticks(self) -> int:
         """The GPUs' counter (s_memrealtime, every time stamp): one domain for all, derived from the clock that the

@@ -32,24 +32,32 @@ class Patch(NamedTuple):
     original: int
 
 
-def loaded_libraries() -> dict[str, tuple[int, int, int]]:
-    """{file name: (load address, address of its program headers, their number)} of every library in the process."""
-    found: dict[str, tuple[int, int, int]] = {}
+class Library(NamedTuple):
+    path: str
+    base: int
+    headers: int
+    count: int
+
+
+def loaded(prefixes: tuple[str, ...]) -> list[Library]:
+    """The libraries of this process whose file name starts with one of ``prefixes``."""
+    found: list[Library] = []
 
     @ffi.callback("int(struct dl_phdr_info *, size_t, void *)")
     def note(info, _size, _data):
-        name = os.path.basename(ffi.string(info.dlpi_name).decode()) if info.dlpi_name else ""
-        found[name] = (info.dlpi_addr, int(ffi.cast("uintptr_t", info.dlpi_phdr)), info.dlpi_phnum)
+        path = os.fsdecode(ffi.string(info.dlpi_name)) if info.dlpi_name else ""
+        if os.path.basename(path).startswith(prefixes):
+            found.append(Library(path, info.dlpi_addr, int(ffi.cast("uintptr_t", info.dlpi_phdr)), info.dlpi_phnum))
         return 0
 
     C.dl_iterate_phdr(note, ffi.NULL)
     return found
 
 
-def _slots(base: int, phdr: int, count: int):
+def _slots(library: Library):
     """Yield (symbol name, address of its slot) for every imported function of one library."""
-    headers = _elf.cast("Phdr *", phdr)
-    dynamic = next(base + headers[i].vaddr for i in range(count) if headers[i].type == PT_DYNAMIC)
+    base, headers = library.base, _elf.cast("Phdr *", library.headers)
+    dynamic = next(base + headers[i].vaddr for i in range(library.count) if headers[i].type == PT_DYNAMIC)
     table: dict[int, int] = {}
     entry = _elf.cast("Dyn *", dynamic)
     while entry.tag:
@@ -72,21 +80,13 @@ def _slots(base: int, phdr: int, count: int):
                 yield name, base + relocations[i].offset
 
 
-def patch(library_prefixes: tuple[str, ...], replacements: dict[str, int]) -> list[Patch]:
-    """Redirect the named functions in every loaded library whose file name starts with one of the prefixes.
-
-    Returns what to hand to :func:`restore`.  OSError if no such library is loaded."""
+def patch(libraries: list[Library], replacements: dict[str, int]) -> list[Patch]:
+    """Redirect the named functions where these libraries call them.  Returns what to hand to :func:`restore`."""
     done: list[Patch] = []
-    matched = False
-    for name, where in loaded_libraries().items():
-        if not name.startswith(library_prefixes):
-            continue
-        matched = True
-        for symbol, slot in list(_slots(*where)):
+    for library in libraries:
+        for symbol, slot in list(_slots(library)):
             if symbol in replacements:
                 done.append(Patch(slot, _write(slot, replacements[symbol])))
-    if not matched:
-        raise OSError(f"none of {', '.join(library_prefixes)} is loaded: the switch comes after dlopen")
     return done
 
 

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import threading
+import time
 
 from . import got
 from .driver import Driver
@@ -20,7 +21,7 @@ from .uapi import C, ffi
 KFD = b"/dev/kfd"
 RENDER = re.compile(rb"/dev/dri/renderD(\d+)$")
 TOPOLOGY = b"/sys/devices/virtual/kfd/kfd/topology"
-LIBRARIES = ("libhsakmt.so", "libhsa-runtime64.so", "libamdhip64.so")
+RUNTIME, THUNK, HIP = ("libhsa-runtime64.so",), ("libhsakmt.so",), ("libamdhip64.so",)
 KFD_IOCTL_TYPE = ord("K")
 GET_FD = b"amdgpu_device_get_fd"
 
@@ -38,7 +39,14 @@ class Seam:
         self._name = ffi.new("char[]", driver.spec.gpu.name.encode())
         self._callbacks = self._make_callbacks()
         self._get_fd = ffi.callback("int(void *)", self._amdgpu_device_get_fd)
-        self._patches = got.patch(LIBRARIES, {name: _address(f) for name, f in self._callbacks.items()})
+        runtime = got.loaded(RUNTIME)
+        if not runtime:
+            raise OSError("libhsa-runtime64 is not loaded: the software node goes under it, so load it first")
+        # Opened once more and never closed: its threads may still run when Python drops the last other reference.
+        self._hsa = ffi.dlopen(runtime[0].path, ffi.RTLD_NOW | ffi.RTLD_NODELETE)
+        self._patches = got.patch(
+            runtime + got.loaded(THUNK), {name: _address(f) for name, f in self._callbacks.items()}
+        )
 
     def _make_callbacks(self) -> dict:
         return {
@@ -60,15 +68,19 @@ class Seam:
         }
 
     def close(self) -> None:
-        """Give the libraries the real functions back and see every thread out of ours.
+        """End with the interpreter: no thread of the libraries may enter Python once it is finalized.
 
-        Their own threads go on until the process is gone; once the interpreter is finalized they must not come in."""
+        A runtime that the program left open is shut down first, which ends the runtime's own threads while the node
+        still answers them; HIP closes its runtime itself, in an exit handler of its own, and must find it open."""
+        if not self._driver.halted and not got.loaded(HIP):
+            while self._hsa.hsa_shut_down() == 0:  # it counts its users; an error: nobody is left
+                pass
         got.restore(self._patches)
         self._driver.halt()
         for _ in range(200):
             if self._inside == 0:
                 break
-            threading.Event().wait(0.005)
+            time.sleep(0.005)
 
     # -- files -----------------------------------------------------------------------------------------------------
 

@@ -121,12 +121,15 @@ struct amdgpu_gpu_info_head {
 };
 """
 
+HSA = "int hsa_shut_down(void);"
+
 ATOMIC = "uint64_t __atomic_fetch_add_8(void *, uint64_t, int);"
 
 ffi = FFI()
 ffi.cdef(KFD_STRUCTS)
 ffi.cdef(DRM)
 ffi.cdef(LIBC)
+ffi.cdef(HSA)
 ffi.cdef(ATOMIC)
 
 C = ffi.dlopen(None)
