@@ -21,7 +21,8 @@ _HOME = {
     "HsakitError": "ffi.errors",
 }
 
-__all__ = ["__version__", *_HOME]
+__all__ = ["__version__"]
+__all__ += list(_HOME)
 
 
 def __getattr__(name: str):

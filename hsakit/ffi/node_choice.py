@@ -80,7 +80,9 @@ def ensure() -> None:
     try:
         from hsakit import softgpu
     except ImportError as error:
-        raise InvalidArgument(f"node 'soft' asked for, but this copy of hsakit has no software node ({error})") from None
+        raise InvalidArgument(
+            f"node 'soft' asked for, but this copy of hsakit has no software node ({error})"
+        ) from None
     installed = softgpu.install(os.environ.get("HSAKIT_NODE_FILE"))
     _node = _Node("soft", Path(installed.topology_root), installed.clock)
 
