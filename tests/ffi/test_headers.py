@@ -153,7 +153,7 @@ def test_declarations_agree_with_the_installed_headers(module, cc, tmp_path):
 
 PLANTS = {
     "handle of 32 bits": ("_hsa", "typedef hsakit_handle hsa_signal_t;", "typedef uint32_t hsa_signal_t;", "sizeof hsa_signal_t"),
-    "handle where the header has a number": ("_hsa", "typedef int64_t hsa_signal_value_t", "typedef hsakit_handle hsa_signal_value_t", "handle"),
+    "handle where the header has a number": ("_hsa", "typedef int64_t hsa_signal_value_t", "typedef hsakit_handle hsa_signal_value_t", "hsa_signal_value_t.handle"),
     "signedness": ("_hsa", "typedef int64_t hsa_signal_value_t", "typedef uint64_t hsa_signal_value_t", "hsa_signal_value_t"),
     "narrow argument": ("_hsa", "size_t size, uint32_t flags,\n", "uint32_t size, uint32_t flags,\n", "hsa_amd_memory_pool_allocate"),
     "narrow return": ("_hsa", "uint64_t hsa_queue_load_write_index_relaxed", "uint32_t hsa_queue_load_write_index_relaxed", "hsa_queue_load_write_index_relaxed"),
@@ -180,4 +180,4 @@ def test_a_planted_mistake_is_named_by_the_compiler(plant, cc, tmp_path):
     text = declarations(module)
     assert text.count(right) == 1
     said = complaints(module, text.replace(right, wrong), cc, tmp_path)
-    assert any(named in line for line in said.splitlines() if "error:" in line), said
+    assert named in said  # the compiler quotes the assertions that fail, and no others

@@ -1,0 +1,355 @@
+"""What Python costs: FFI calls, AQL packets and engine copies, each beside a plain C loop on the same library.
+
+    python tools/bench.py [--node soft|hw|auto]
+
+Nanoseconds for one call, packet or copy *submitted*; what the device then does is not in it. Python's and C's samples
+alternate in one process. The work waits behind a gate while it is timed, so that the device (or the software node's
+threads) does not compete for the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+HERE = Path(__file__).parent
+if __package__ in (None, ""):
+    sys.path.insert(0, str(HERE.parent))
+
+SAMPLES = 15
+CALLS = 20_000  # in one sample
+RING = 4096  # packets
+SINGLES = 2048  # in one sample: with gate and end marker they stay below the ring's size
+BATCH = 64
+BATCHES = 32
+COPIES = 256  # in one sample: 45 KiB of an engine's ring of 1 MiB
+COPY_BYTES = 4096
+DEADLINE = 60.0  # seconds, for the gated work to be done
+
+C_LOOPS = """
+    struct ring {
+        uint64_t queue, base, mask, doorbell, store_write_index, store_signal, write;
+    };
+    uint64_t bench_call0(uint64_t function, uint64_t rounds);
+    uint64_t bench_call3(uint64_t function, uint64_t a, uint32_t b, uint64_t c, uint64_t rounds);
+    uint64_t bench_call11(uint64_t function, uint64_t rounds);
+    uint64_t bench_packets(struct ring *ring, const uint32_t *body, uint32_t word, uint64_t rounds);
+    uint64_t bench_batches(struct ring *ring, const uint32_t *bodies, uint64_t packets, uint32_t word, uint64_t rounds);
+    uint64_t bench_copies(uint64_t function, uint64_t dst, uint64_t dst_agent, uint64_t src, uint64_t src_agent,
+                          uint64_t size, const uint64_t *dependency, const uint64_t *signals, uint32_t engine,
+                          uint64_t rounds);
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Nanoseconds per operation, one value a sample."""
+
+    what: str
+    python: list[float]
+    c: list[float]
+
+    def cells(self) -> list:
+        best, best_c = min(self.python), min(self.c)
+        return [self.what, best, statistics.median(self.python), best_c, statistics.median(self.c), best / best_c]
+
+
+def compile_loops(folder: str):
+    """The C loops as a cffi library."""
+    import cffi
+
+    cc = next(filter(None, map(shutil.which, ("cc", "gcc", "clang", str(HERE.parent / "build/rocm/cc")))), None)
+    if cc is None:
+        sys.exit(
+            "bench: no C compiler for the loops to compare with: neither cc, gcc nor clang; `make rocm` brings one"
+        )
+    target = f"{folder}/bench.so"
+    subprocess.run([cc, "-O2", "-shared", "-fPIC", "-nostdlib", "-o", target, str(HERE / "bench.c")], check=True)
+    ffi = cffi.FFI()
+    ffi.cdef(C_LOOPS)
+    return ffi, ffi.dlopen(target)
+
+
+def measure(what: str, operations: int, python: Callable[[], int], c: Callable[[], int], between=None) -> Row:
+    """Alternate samples; ``python`` and ``c`` return the nanoseconds that ``operations`` took. ``between`` gets the
+    sample to run, to gate and drain it."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for sample in range(SAMPLES + 1):
+        for run, into in zip((python, c), times, strict=True):
+            taken = between(run) if between else run()
+            if sample:  # the first warms up: caches, lazily created queues
+                into.append(taken / operations)
+    return Row(what, *times)
+
+
+def address(ffi, pointer) -> int:
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+def call_rows(loops, agent) -> list[Row]:
+    """FFI calls that do next to nothing in the library, called as one writes them."""
+    from hsakit.ffi import HIP, HSA, hip, hsa
+
+    hsa_ffi, hip_ffi = hsa().ffi, hip().ffi
+    none, get, launch = hip().lib.hipGetLastError, hsa().lib.hsa_agent_get_info, hip().lib.hipModuleLaunchKernel
+    raw, attribute, out, null = agent.raw, HSA.HSA_AGENT_INFO_DEVICE, hsa_ffi.new("uint32_t *"), hip_ffi.NULL
+
+    def none_loop() -> int:
+        start = time.perf_counter_ns()
+        for _ in repeat(None, CALLS):
+            none()
+        return time.perf_counter_ns() - start
+
+    def get_loop() -> int:
+        start = time.perf_counter_ns()
+        for _ in repeat(None, CALLS):
+            # hsa_status_t hsa_agent_get_info(hsa_agent_t agent, hsa_agent_info_t attribute, void *value)
+            get(raw, attribute, out)
+        return time.perf_counter_ns() - start
+
+    def launch_loop() -> int:
+        start = time.perf_counter_ns()
+        for _ in repeat(None, CALLS):
+            # hipError_t hipModuleLaunchKernel(hipFunction_t f, ...): no function, so HIP refuses it at once
+            launch(0, 1, 1, 1, 64, 1, 1, 0, 0, null, null)
+        return time.perf_counter_ns() - start
+
+    if launch(0, 1, 1, 1, 64, 1, 1, 0, 0, null, null) == HIP.hipSuccess:
+        raise AssertionError("hipModuleLaunchKernel accepted a null function")
+    none_at, get_at, launch_at = address(hip_ffi, none), address(hsa_ffi, get), address(hip_ffi, launch)
+    out_at = address(hsa_ffi, out)
+    return [
+        measure("call, 0 arguments", CALLS, none_loop, lambda: loops.bench_call0(none_at, CALLS)),
+        measure("call, 3 arguments", CALLS, get_loop, lambda: loops.bench_call3(get_at, raw, attribute, out_at, CALLS)),
+        measure("call, 11 arguments", CALLS, launch_loop, lambda: loops.bench_call11(launch_at, CALLS)),
+    ]
+
+
+class Ring:
+    """A queue driven by hand: what a script does with the bare C API, and what the C loops write to."""
+
+    def __init__(self, runtime, agent, bench_ffi):
+        from hsakit.ffi import HSA, hsa
+        from hsakit.ffi.errors import check_hsa
+        from hsakit.hsa import packet
+
+        self.ffi, self.lib = hsa().ffi, hsa().lib
+        out = self.ffi.new("hsa_queue_t **")
+        # hsa_status_t hsa_queue_create(hsa_agent_t agent, uint32_t size, hsa_queue_type32_t type,
+        #     void (*callback)(hsa_status_t status, hsa_queue_t *source, void *data), void *data,
+        #     uint32_t private_segment_size, uint32_t group_segment_size, hsa_queue_t **queue)
+        status = self.lib.hsa_queue_create(
+            agent.raw, RING, HSA.HSA_QUEUE_TYPE_MULTI, self.ffi.NULL, self.ffi.NULL, 0, 0, out
+        )
+        check_hsa("hsa_queue_create", status)
+        self.queue = out[0]
+        self.gate, self.done = runtime.create_signal(1), runtime.create_signal(1)
+        self.gated, self.end = packet.barrier_and([self.gate]), packet.barrier_and(completion=self.done)
+        self.slots = self.ffi.cast("hsa_barrier_and_packet_t *", self.queue.base_address)
+        self.words = self.ffi.cast("uint32_t *", self.queue.base_address)
+        self.c = bench_ffi.new(
+            "struct ring *",
+            {
+                "queue": address(self.ffi, self.queue),
+                "base": self.queue.base_address,
+                "mask": RING - 1,
+                "doorbell": self.queue.doorbell_signal,
+                "store_write_index": address(self.ffi, self.lib.hsa_queue_store_write_index_relaxed),
+                "store_signal": address(self.ffi, self.lib.hsa_signal_store_screlease),
+            },
+        )
+
+    def close(self) -> None:
+        # hsa_status_t hsa_queue_destroy(hsa_queue_t *queue)
+        self.lib.hsa_queue_destroy(self.queue)
+        self.gate.close()
+        self.done.close()
+
+    def submit(self, one, rounds: int = 1) -> int:
+        """Submit a prepared packet so many times, with nothing between Python and the C API."""
+        slots, words, body, word, mask = self.slots, self.words, one.body, one.word, RING - 1
+        queue, doorbell = self.queue, self.queue.doorbell_signal
+        store, ring = self.lib.hsa_queue_store_write_index_relaxed, self.lib.hsa_signal_store_screlease
+        index = self.c.write
+        start = time.perf_counter_ns()
+        for _ in repeat(None, rounds):
+            slot = index & mask
+            slots[slot] = body[0]
+            words[slot * 16] = word
+            index += 1
+            store(queue, index)
+            ring(doorbell, index - 1)
+        taken = time.perf_counter_ns() - start
+        self.c.write = index
+        return taken
+
+    def behind_gate(self, run: Callable[[], int]) -> int:
+        self.gate.store(1)
+        self.done.store(1)
+        self.submit(self.gated)
+        taken = run()
+        self.submit(self.end)
+        self.gate.store(0)
+        self.done.wait(deadline=DEADLINE)
+        return taken
+
+
+def packet_rows(bench_ffi, loops, runtime, agent) -> list[Row]:
+    """Prepacked barrier packets, that wait for nothing and complete nothing."""
+    from hsakit.hsa import packet
+
+    one = packet.barrier_and()
+    batch = packet.Batch([one] * BATCH)
+    ring, gate = Ring(runtime, agent, bench_ffi), runtime.create_signal(1)
+    with gate, agent.create_queue(size=RING) as queue:
+        gated = packet.barrier_and([gate])
+
+        def singles() -> int:
+            submit = queue.submit
+            start = time.perf_counter_ns()
+            for _ in repeat(None, SINGLES):
+                submit(one)
+            return time.perf_counter_ns() - start
+
+        def batches() -> int:
+            submit = queue.submit_batch
+            start = time.perf_counter_ns()
+            for _ in repeat(None, BATCHES):
+                submit(batch)
+            return time.perf_counter_ns() - start
+
+        def on_queue(run: Callable[[], int]) -> int:
+            gate.store(1)
+            queue.submit(gated)
+            taken = run()
+            gate.store(0)
+            queue.drain(DEADLINE)
+            return taken
+
+        body = bench_ffi.cast("uint32_t *", address(ring.ffi, one.body))
+        bodies = bench_ffi.cast("uint32_t *", address(ring.ffi, batch.body))
+
+        def c_singles() -> int:
+            return loops.bench_packets(ring.c, body, one.word, SINGLES)
+
+        def c_batches() -> int:
+            return loops.bench_batches(ring.c, bodies, BATCH, batch.word, BATCHES)
+
+        def between(run: Callable[[], int]) -> int:
+            return (on_queue if run in (singles, batches) else ring.behind_gate)(run)
+
+        rows = [
+            measure("packet, Queue.submit", SINGLES, singles, c_singles, between),
+            measure("packet, scripted", SINGLES, lambda: ring.submit(one, SINGLES), c_singles, between),
+            measure(f"packet, in batches of {BATCH}", BATCH * BATCHES, batches, c_batches, between),
+        ]
+    ring.close()
+    return rows
+
+
+def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
+    """Copies to a peer (to the host, if there is only one GPU), each with its own signal, all after one gate."""
+    from hsakit.ffi import hsa
+
+    source = runtime.gpus[0]
+    peer = runtime.gpus[1] if len(runtime.gpus) > 1 else None
+    pool = peer.pool("coarse") if peer else runtime.cpus[0].pool("fine")
+    engine = source.copy_engines[2 if peer else 0]  # engines 0 and 1 serve the host, the others the peers
+    copy = hsa().lib.hsa_amd_memory_async_copy_on_engine
+    copy_at = address(hsa().ffi, copy)
+    with (
+        source.pool("coarse").allocate(COPY_BYTES) as src,
+        pool.allocate(COPY_BYTES, access=(source,)) as dst,
+        runtime.create_signal(1) as gate,
+    ):
+        signals = [runtime.create_signal(1) for _ in range(COPIES)]
+        raws = hsa().ffi.new("hsa_signal_t[]", [signal.raw for signal in signals])
+        gates = hsa().ffi.new("hsa_signal_t[]", [gate.raw])
+
+        def objects() -> int:
+            run, after = engine.copy, (gate,)
+            start = time.perf_counter_ns()
+            for signal in signals:
+                run(dst, src, COPY_BYTES, after=after, signal=signal)
+            return time.perf_counter_ns() - start
+
+        def scripted() -> int:
+            to, to_agent, of, of_agent, mask = dst.address, dst.agent.raw, src.address, source.raw, engine.mask
+            start = time.perf_counter_ns()
+            for raw in raws:
+                # hsa_status_t hsa_amd_memory_async_copy_on_engine(void *dst, hsa_agent_t dst_agent, const void *src,
+                #     hsa_agent_t src_agent, size_t size, uint32_t num_dep_signals, const hsa_signal_t *dep_signals,
+                #     hsa_signal_t completion_signal, hsa_amd_sdma_engine_id_t engine_id, bool force_copy_on_sdma)
+                copy(to, to_agent, of, of_agent, COPY_BYTES, 1, gates, raw, mask, True)
+            return time.perf_counter_ns() - start
+
+        def c() -> int:
+            taken = loops.bench_copies(
+                copy_at,
+                dst.address,
+                dst.agent.raw,
+                src.address,
+                source.raw,
+                COPY_BYTES,
+                bench_ffi.cast("uint64_t *", address(hsa().ffi, gates)),
+                bench_ffi.cast("uint64_t *", address(hsa().ffi, raws)),
+                engine.mask,
+                COPIES,
+            )
+            if not taken:
+                raise AssertionError(f"{engine} refused the C loop's copy")
+            return taken
+
+        def behind_gate(run: Callable[[], int]) -> int:
+            gate.store(1)
+            for signal in signals:
+                signal.store(1)
+            taken = run()
+            gate.store(0)
+            for signal in signals:
+                signal.wait(deadline=DEADLINE)
+            return taken
+
+        rows = [
+            measure("copy, CopyEngine.copy", COPIES, objects, c, behind_gate),
+            measure("copy, scripted", COPIES, scripted, c, behind_gate),
+        ]
+        for signal in signals:
+            signal.close()
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--node", choices=("soft", "hw", "auto"), help="default: HSAKIT_NODE, else auto")
+    arguments = parser.parse_args()
+
+    from tabulate import tabulate
+
+    from hsakit.ffi import hip, hsa, node_choice
+    from hsakit.hsa import Runtime
+
+    node_choice.choose(arguments.node)
+    with tempfile.TemporaryDirectory() as folder, Runtime() as runtime:
+        bench_ffi, loops = compile_loops(folder)
+        agent = runtime.gpus[0]
+        rows = call_rows(loops, agent)
+        rows += packet_rows(bench_ffi, loops, runtime, agent)
+        rows += copy_rows(bench_ffi, loops, runtime)
+    headers = ("ns per", "Python best", "median", "C best", "median", "ratio of bests")
+    print(tabulate([row.cells() for row in rows], headers, floatfmt=(None, ".0f", ".0f", ".0f", ".0f", ".1f")))
+    print(f"\n{SAMPLES} samples each, alternating. {hsa().path.name}, {hip().path.name}; {agent.product}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
