@@ -1,0 +1,49 @@
+# `make` lists the targets. Variables: DEBIAN_MIRROR, ROCM_SUITE, ROCM_PATH, PYTHON (tools/rocm.sh says what they do),
+# TESTS (what `make test` runs), ARGS (more arguments for its tool).
+
+TESTS = tests
+ARGS =
+
+# Sets up what is missing, then runs the Python that can load ROCm's libraries.
+WITH_ROCM = python=$$(sh tools/rocm.sh python) && exec "$$python"
+# A Python of this machine for the development tools, which need no ROCm.
+DEV = build/venv-dev/bin/python
+
+.PHONY: help demo test lint bench kernels rocm clean
+
+help:
+	@echo 'make demo     copy verified bytes over every engine of eight GPUs, on the software node (no GPU needed)'
+	@echo 'make test     the whole test suite (TESTS=tests/ffi for a part of it, ARGS for pytest)'
+	@echo 'make bench    what a call, a packet and a copy cost from Python, beside the same in C'
+	@echo 'make lint     ruff and mypy'
+	@echo 'make rocm     ROCm for the others: the one of this machine, else Debian'\''s packages in build/rocm'
+	@echo 'make kernels  the HIP kernels'
+	@echo 'make clean    remove build/ and all caches'
+
+demo:
+	@$(WITH_ROCM) tools/sweep.py dma --node soft --quick $(ARGS)
+
+test:
+	@$(WITH_ROCM) -m pytest $(TESTS) $(ARGS)
+
+bench:
+	@$(WITH_ROCM) tools/bench.py $(ARGS)
+
+rocm:
+	@sh tools/rocm.sh
+
+kernels:
+	@echo 'there are no HIP kernels in this release; they come with the next one' >&2; exit 1
+
+lint: $(DEV)
+	@$(DEV) -m ruff check .
+	@$(DEV) -m mypy
+
+$(DEV): pyproject.toml
+	@$(or $(PYTHON),python3) -m venv build/venv-dev
+	@$(DEV) -m pip install --quiet '.[dev]' && $(DEV) -m pip uninstall --quiet --yes hsakit
+	@touch $(DEV)
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
