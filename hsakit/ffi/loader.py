@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,10 +91,15 @@ def hsa() -> Library:
     if _hsa is None:
         with _lock:
             if _hsa is None:
-                library = _open(_hsa_ffi, HSA_NAMES, "hsa_init", [])
+                library = probe()
                 node_choice.ensure()
                 _hsa = library
     return _hsa
+
+
+def probe() -> Library:
+    """libhsa-runtime64 as ``hsa()`` opens it, but no node is put below it: is it there, and what does it have?"""
+    return _open(_hsa_ffi, HSA_NAMES, "hsa_init", [])
 
 
 def hip() -> Library:
@@ -137,6 +143,9 @@ def _candidates(names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _folders() -> Iterator[Path]:
+    if Path(sys.base_prefix, "versions.txt").exists():
+        # The Python of `make rocm`: its own libraries, whatever older ROCm the machine has beside it.
+        yield Path(sys.base_prefix, "lib", "x86_64-linux-gnu")
     root = os.environ.get("ROCM_PATH")
     if root:
         yield Path(root, "lib")
