@@ -1,0 +1,196 @@
+"""Agents: the GPUs and CPUs that the runtime found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hsakit.ffi import HSA
+from hsakit.ffi._hsa import ffi
+from hsakit.ffi.errors import InvalidArgument, check_hsa
+from hsakit.hsa import engine, memory, queue
+from hsakit.hsa.engine import CopyEngine
+from hsakit.hsa.memory import Pool
+from hsakit.hsa.queue import Queue
+from hsakit.hsa.rect import Pitched, RectCopy
+from hsakit.hsa.signal import Signal
+from hsakit.hsa.transfer import ranges
+
+if TYPE_CHECKING:
+    from hsakit.hsa.runtime import Runtime
+
+
+class Agent:
+    """A GPU or a CPU of the runtime. Agents are equal when their handles are, and live as long as the runtime."""
+
+    def __init__(self, runtime: Runtime, raw: int, kind: str, index: int):
+        self.runtime = runtime
+        self.raw = raw
+        self.kind = kind  # "gpu" | "cpu"
+        self.index = index  # among the agents of its kind, in the runtime's order
+        self.label = f"{kind.upper()} {index}"
+        self.name = self._text(HSA.HSA_AGENT_INFO_NAME)  # "gfx942"; for a CPU the model's name
+        self.product = self._text(HSA.HSA_AMD_AGENT_INFO_PRODUCT_NAME)
+        self.driver_node = self._number(HSA.HSA_AMD_AGENT_INFO_DRIVER_NODE_ID)
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.label} {self.name}{f' {self.bdf}' if self.bdf else ''}>"
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Agent) and self.raw == other.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    # What it is
+
+    @cached_property
+    def uuid(self) -> str:
+        """As the runtime writes it: ``GPU-`` and 16 hexadecimal digits, ``GPU-XX`` where the driver has none."""
+        return self._text(HSA.HSA_AMD_AGENT_INFO_UUID)
+
+    @cached_property
+    def bdf(self) -> str | None:
+        """The PCI address, ``0000:05:00.0``. None for a CPU."""
+        if self.kind != "gpu":
+            return None
+        where = self._number(HSA.HSA_AMD_AGENT_INFO_BDFID)
+        domain = self._number(HSA.HSA_AMD_AGENT_INFO_DOMAIN)
+        return f"{domain:04x}:{where >> 8 & 0xFF:02x}:{where >> 3 & 0x1F:02x}.{where & 7}"
+
+    @cached_property
+    def cu_count(self) -> int:
+        """Compute units of a GPU, cores of a CPU."""
+        return self._number(HSA.HSA_AMD_AGENT_INFO_COMPUTE_UNIT_COUNT)
+
+    @cached_property
+    def xcc_count(self) -> int:
+        """Dies with compute units (XCCs) of a GPU; 0 for a CPU."""
+        return self._number(HSA.HSA_AMD_AGENT_INFO_NUM_XCC) if self.kind == "gpu" else 0
+
+    @cached_property
+    def se_count(self) -> int:
+        """Shader engines of a GPU, of all its XCCs together; 0 for a CPU."""
+        return self._number(HSA.HSA_AMD_AGENT_INFO_NUM_SHADER_ENGINES) if self.kind == "gpu" else 0
+
+    @cached_property
+    def simds_per_cu(self) -> int:
+        """SIMDs of a compute unit; 0 for a CPU."""
+        return self._number(HSA.HSA_AMD_AGENT_INFO_NUM_SIMDS_PER_CU) if self.kind == "gpu" else 0
+
+    @cached_property
+    def clock_mhz(self) -> int:
+        """The highest clock, in MHz."""
+        return self._number(HSA.HSA_AMD_AGENT_INFO_MAX_CLOCK_FREQUENCY)
+
+    @cached_property
+    def queue_sizes(self) -> tuple[int, int]:
+        """The smallest and the largest size of a queue, in packets."""
+        return self._number(HSA.HSA_AGENT_INFO_QUEUE_MIN_SIZE), self._number(HSA.HSA_AGENT_INFO_QUEUE_MAX_SIZE)
+
+    @cached_property
+    def host_atomics(self) -> bool:
+        """Whether 64-bit atomics of this GPU on memory of the first CPU work; the copy engines count down by them."""
+        link = ffi.new("hsa_amd_memory_pool_link_info_t *")
+        # hsa_status_t hsa_amd_agent_memory_pool_get_info(hsa_agent_t agent, hsa_amd_memory_pool_t memory_pool,
+        #                                                 hsa_amd_agent_memory_pool_info_t attribute, void *value)
+        check_hsa(
+            "hsa_amd_agent_memory_pool_get_info",
+            self.runtime.lib.hsa_amd_agent_memory_pool_get_info(
+                self.raw, self.runtime.cpus[0].pools[0].raw, HSA.HSA_AMD_AGENT_MEMORY_POOL_INFO_LINK_INFO, link
+            ),
+        )
+        return bool(link.atomic_support_64bit)
+
+    # Memory
+
+    @cached_property
+    def pools(self) -> tuple[Pool, ...]:
+        """The pools from which a program may allocate."""
+        return memory.pools(self)
+
+    def pool(self, kind: str) -> Pool:
+        """The pool of a kind: ``coarse``, ``fine``, ``kernarg`` or ``uncached``. InvalidArgument if it has none."""
+        if kind not in memory.KINDS:
+            raise InvalidArgument(f"pool {kind!r} is none of {', '.join(memory.KINDS)}")
+        for pool in self.pools:
+            if pool.kind == kind:
+                return pool
+        raise InvalidArgument(f"{self.label} has no {kind} pool: it has {', '.join(pool.kind for pool in self.pools)}")
+
+    # Queues
+
+    def create_queue(self, size: int = 1024, priority: str = "normal", cu_mask: Iterable[int] | None = None) -> Queue:
+        """A queue of ``size`` packets (a power of two), of priority ``low``, ``normal`` or ``high``.
+
+        ``cu_mask`` lists the numbers of the CUs that its waves may use; the mask is read back and compared.
+        """
+        self._check_gpu("queue")
+        self.runtime.check_open()
+        return queue.create(self, size, priority, cu_mask)
+
+    # Copies
+
+    @cached_property
+    def copy_engines(self) -> tuple[CopyEngine, ...]:
+        """The sDMA engines: the first two face the host, the others the links. Empty for a CPU."""
+        if self.kind != "gpu":
+            return ()
+        return engine.engines(
+            self,
+            self._number(HSA.HSA_AMD_AGENT_INFO_NUM_SDMA_ENG),
+            self._number(HSA.HSA_AMD_AGENT_INFO_NUM_SDMA_XGMI_ENG),
+        )
+
+    def engine(self, index: int) -> CopyEngine:
+        """The sDMA engine of a number. InvalidArgument lists those that exist."""
+        self._check_gpu("copy engine")
+        for each in self.copy_engines:
+            if each.index == index:
+                return each
+        raise InvalidArgument(
+            f"{self.label} has no engine {index}: it has {ranges(each.index for each in self.copy_engines)}"
+        )
+
+    def idle_engines(self, dst: Agent) -> tuple[CopyEngine, ...]:
+        """The engines that could take a copy to ``dst`` and have nothing to do now."""
+        return self._engines(engine.idle_mask(self, dst))
+
+    def preferred_engines(self, dst: Agent) -> tuple[CopyEngine, ...]:
+        """The engines that the runtime recommends for copies to ``dst``, maybe none. SymbolMissing before ROCm 7.0."""
+        return self._engines(engine.preferred_mask(self, dst))
+
+    def copy_rect(
+        self,
+        dst: Pitched,
+        src: Pitched,
+        extent: tuple[int, int, int],
+        after: Iterable[Signal] = (),
+        signal: Signal | None = None,
+        deadline: float = 30.0,
+    ) -> Signal:
+        """Copy a rectangle of (width in bytes, height, depth). It runs on a host engine: there is no choice."""
+        self._check_gpu("copy engine")
+        return RectCopy(self, dst, src, extent, after, signal).submit(deadline)
+
+    def _engines(self, mask: int) -> tuple[CopyEngine, ...]:
+        return tuple(each for each in self.copy_engines if each.mask & mask)
+
+    def _check_gpu(self, what: str) -> None:
+        if self.kind != "gpu":
+            raise InvalidArgument(f"{self.label} has no {what}: that is for the agents in runtime.gpus")
+
+    def _number(self, attribute: int) -> int:
+        return self.info(attribute, "uint32_t")[0]
+
+    def _text(self, attribute: int) -> str:
+        return ffi.string(self.info(attribute, "char[64]")).decode(errors="replace").strip()
+
+    def info(self, attribute: int, ctype: str):
+        """What hsa_agent_get_info says of an attribute, as a new C object of type ``ctype`` (or a pointer to one)."""
+        self.runtime.check_open()
+        out = ffi.new(ctype if ctype.endswith("]") else f"{ctype} *")
+        # hsa_status_t hsa_agent_get_info(hsa_agent_t agent, hsa_agent_info_t attribute, void *value)
+        check_hsa("hsa_agent_get_info", self.runtime.lib.hsa_agent_get_info(self.raw, attribute, out))
+        return out

@@ -1,0 +1,217 @@
+"""sDMA engines of a GPU, each named by its number, and the ring that each has in the runtime."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hsakit.ffi import HSA
+from hsakit.ffi._hsa import ffi
+from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, SymbolMissing, check_hsa
+from hsakit.hsa import wait
+from hsakit.hsa.signal import Signal, SignalHandle
+from hsakit.hsa.transfer import RING, Copy, Operation
+
+if TYPE_CHECKING:
+    from hsakit.hsa.agent import Agent
+    from hsakit.hsa.memory import Span
+
+HOST_ENGINES = 2  # engines 0 and 1 face the host; those of the links begin at 2, whatever the part has
+_LOOK = 64  # copies looked at for completion at a time: the oldest, for an engine runs in order
+
+
+def engines(agent: Agent, host: int, xgmi: int) -> tuple[CopyEngine, ...]:
+    """The engines of a GPU that has so many facing the host and facing its links."""
+    numbers = [*range(min(host, HOST_ENGINES)), *range(HOST_ENGINES, HOST_ENGINES + xgmi)]
+    return tuple(CopyEngine(agent, 1 << number) for number in numbers)
+
+
+class CopyEngine:
+    """One sDMA engine, from ``Agent.engine(number)`` or ``Agent.copy_engines``.
+
+    It serves copies *from* its GPU, and copies between its GPU and the host. Copies of one engine run in order.
+    """
+
+    lost = False  # an engine lives as long as the runtime
+
+    def __init__(self, agent: Agent, mask: int):
+        if mask.bit_count() != 1:
+            bits = ", ".join(f"0x{1 << i:x}" for i in range(mask.bit_length()) if mask >> i & 1) or "one bit"
+            raise InvalidArgument(f"engine mask 0x{mask:x}: a copy runs on exactly one engine. Name one: {bits}")
+        self.agent = agent
+        self.mask = mask
+        self.index = mask.bit_length() - 1
+        self.kind = "host" if self.index < HOST_ENGINES else "xgmi"
+        self.label = f"engine {self.index} of {agent.label}"
+        self.timer = partial(_times, agent.runtime.lib)
+        self._lock = threading.Lock()
+        self._submitted = 0
+        self._flights: dict[int, Operation] = {}
+        self._used = 0  # bytes of the ring that copies in flight may occupy
+        self._largest = 0  # a command never wraps: up to its size is lost to padding at the end of the ring
+
+    def __repr__(self) -> str:
+        return f"<CopyEngine {self.index} of {self.agent.label} ({self.kind})>"
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, CopyEngine) and (self.agent, self.mask) == (other.agent, other.mask)
+
+    def __hash__(self) -> int:
+        return hash((self.agent, self.mask))
+
+    def copy(
+        self,
+        dst: Span,
+        src: Span,
+        nbytes: int | None = None,
+        after: Iterable[Signal] = (),
+        signal: Signal | None = None,
+        timed: bool | None = None,
+        deadline: float = 30.0,
+    ) -> Signal:
+        """Copy ``src`` to ``dst`` when all signals ``after`` are 0. Returns the signal that completion decrements.
+
+        Without ``signal`` that is a new one: ``copy(...).wait()``, then ``.times``. A given signal must be above 0; one
+        that was set to n counts down n copies, which then have no times of their own (``timed=True`` refuses it).
+        ``nbytes`` defaults to the size of both. ``deadline`` (seconds) bounds the wait for room in the engine's ring.
+        """
+        return self.prepare(dst, src, nbytes, after, signal, timed).submit(deadline)
+
+    def prepare(
+        self,
+        dst: Span,
+        src: Span,
+        nbytes: int | None = None,
+        after: Iterable[Signal] = (),
+        signal: Signal | None = None,
+        timed: bool | None = None,
+    ) -> Copy:
+        """Check everything once: the Copy can be submitted many times. It keeps buffers and signals alive."""
+        return Copy(self, dst, src, nbytes, after, signal, timed)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the runtime sees no copy pending on it now."""
+        return self.mask & idle_mask(self.agent, self.agent.runtime.cpus[0]) != 0
+
+    @property
+    def in_flight(self) -> int:
+        """Copies submitted to it here and not yet seen to be complete."""
+        self.prune()
+        return len(self._flights)
+
+    def unfinished(self) -> list[Operation]:
+        """Copies in flight of which the signal has not come down."""
+        with self._lock:
+            flights = list(self._flights.values())
+        return [operation for operation in flights if not operation.completion.settle()]
+
+    # What a Copy asks:
+
+    def admit(self, operation: Operation, deadline: float) -> int:
+        """Wait for room in the engine's ring; returns the operation's number on this engine.
+
+        The runtime spins for ever in a submission that finds its ring full, so a submission that might is held back.
+        """
+        wait.check_deadline(deadline)
+        end, pause = time.monotonic() + deadline, 50e-6
+        while True:
+            with self._lock:
+                self._largest = max(self._largest, operation.cost)
+                if self._used + operation.cost + self._largest < RING:
+                    self._used += operation.cost
+                    number = self._submitted
+                    self._submitted += 1
+                    self._flights[number] = operation
+                    break
+            before = self._used
+            self.prune()
+            if self._used < before:
+                continue
+            self.agent.runtime.raise_fault()
+            if time.monotonic() >= end:
+                number, oldest = self._head()
+                unmet = ", ".join(map(str, oldest.unmet()))
+                raise DeadlineExceeded(
+                    f"the ring of {self.label} had no room within {deadline:g} s: {len(self._flights)} copies are in "
+                    f"flight. Copy {number}, {oldest}, {f'waits for {unmet}' if unmet else 'is not complete'}"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, 1e-3)
+        if not number % _LOOK:  # for those who submit and never wait
+            self.prune()
+        return number
+
+    def prune(self) -> None:
+        """Let go of copies that are complete."""
+        with self._lock:
+            oldest = list(itertools.islice(self._flights.values(), _LOOK))
+        for operation in oldest:
+            operation.completion.settle()
+
+    # What a Flight of this engine is asked for:
+
+    def release(self, number: int) -> None:
+        with self._lock:
+            operation = self._flights.pop(number, None)
+            if operation is not None:
+                self._used -= operation.cost
+
+    def describe(self, number: int, operation: Operation) -> str:
+        done = self._submitted - len(self._flights)
+        return f"copy {number} on {self.label}, {operation} [{done} of {self._submitted} copies there are complete]"
+
+    def failure(self, number: int, operation: Operation) -> Exception | None:
+        return None  # an engine reports through memory faults only
+
+    def blocking(self, number: int, operation: Operation) -> Iterator[SignalHandle]:
+        yield from operation.unmet()
+        head = self._head()
+        if head and head[1] is not operation:
+            yield from head[1].unmet()
+
+    def _head(self) -> tuple[int, Operation] | None:
+        """The oldest copy in flight: the engine is at it, or waits for its dependencies."""
+        with self._lock:
+            return next(iter(self._flights.items()), None)
+
+
+def _times(lib, signal: int) -> tuple[int, int]:
+    time_of = ffi.new("hsa_amd_profiling_async_copy_time_t *")
+    # hsa_status_t hsa_amd_profiling_get_async_copy_time(hsa_signal_t signal, hsa_amd_profiling_async_copy_time_t *time)
+    check_hsa("hsa_amd_profiling_get_async_copy_time", lib.hsa_amd_profiling_get_async_copy_time(signal, time_of))
+    return time_of.start, time_of.end
+
+
+def idle_mask(src: Agent, dst: Agent) -> int:
+    """Bits of the engines of ``src`` that could take a copy to ``dst`` and have nothing to do. 0 if there is none."""
+    src.runtime.check_open()
+    if src == dst:
+        raise InvalidArgument(f"which engines are idle is asked for two agents, not for {src.label} and itself")
+    out = ffi.new("uint32_t *")
+    # hsa_status_t hsa_amd_memory_copy_engine_status(hsa_agent_t dst_agent, hsa_agent_t src_agent,
+    #                                                uint32_t *engine_ids_mask)
+    status = src.runtime.lib.hsa_amd_memory_copy_engine_status(dst.raw, src.raw, out)
+    if status == HSA.HSA_STATUS_ERROR_OUT_OF_RESOURCES:  # how the runtime says: none
+        return 0
+    check_hsa("hsa_amd_memory_copy_engine_status", status)
+    return out[0]
+
+
+def preferred_mask(src: Agent, dst: Agent) -> int:
+    """Bits of the engines that the runtime recommends for copies from ``src`` to ``dst``; 0 if it has no preference."""
+    src.runtime.check_open()
+    out = ffi.new("uint32_t *")
+    try:
+        ask = src.runtime.lib.hsa_amd_memory_get_preferred_copy_engine
+    except SymbolMissing as missing:
+        missing.add_note("Gpu.link_to(peer).recommended_engines says what the kernel driver recommends")
+        raise
+    # hsa_status_t hsa_amd_memory_get_preferred_copy_engine(hsa_agent_t dst_agent, hsa_agent_t src_agent,
+    #                                                       uint32_t *recommended_ids_mask)
+    check_hsa("hsa_amd_memory_get_preferred_copy_engine", ask(dst.raw, src.raw, out))
+    return out[0]

@@ -1,0 +1,92 @@
+"""GPU memory faults and exceptions. The driver reports the first of a process; no work of it completes after that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hsakit.ffi import HSA
+from hsakit.ffi._hsa import ffi
+from hsakit.ffi.errors import GpuMemoryFault, HsaError, check_hsa
+from hsakit.hsa.memory import BufferHandle
+
+if TYPE_CHECKING:
+    from hsakit.hsa.runtime import Runtime
+
+_REASONS = {
+    HSA.HSA_AMD_MEMORY_FAULT_PAGE_NOT_PRESENT: "page not present or not accessible",
+    HSA.HSA_AMD_MEMORY_FAULT_READ_ONLY: "write to read-only memory",
+    HSA.HSA_AMD_MEMORY_FAULT_NX: "execution of memory that is not executable",
+    HSA.HSA_AMD_MEMORY_FAULT_HOST_ONLY: "memory for the host only",
+    HSA.HSA_AMD_MEMORY_FAULT_DRAMECC: "DRAM ECC failure",
+    HSA.HSA_AMD_MEMORY_FAULT_IMPRECISE: "address not exact",
+    HSA.HSA_AMD_MEMORY_FAULT_SRAMECC: "SRAM ECC failure",
+    HSA.HSA_AMD_MEMORY_FAULT_HANG: "hang",
+}
+
+
+class Record(NamedTuple):
+    agent: int
+    address: int | None  # None: no memory fault, the GPU itself failed
+    reasons: int
+
+
+record: Record | None = None  # read as ``fault.record``
+_listening = False
+
+
+@ffi.callback("hsa_amd_system_event_callback_t")
+def _on_event(event, _):
+    # On a thread of the runtime: note it and go. The next wait raises. Anything but success would abort the process.
+    global record
+    if event.event_type == HSA.HSA_AMD_GPU_MEMORY_FAULT_EVENT:
+        found = event.memory_fault
+        record = record or Record(found.agent, found.virtual_address, found.fault_reason_mask)
+    elif event.event_type == HSA.HSA_AMD_GPU_HW_EXCEPTION_EVENT:
+        record = record or Record(event.hw_exception.agent, None, event.hw_exception.reset_cause)
+    else:
+        return HSA.HSA_STATUS_ERROR
+    return HSA.HSA_STATUS_SUCCESS
+
+
+def listen(lib) -> None:
+    """Have faults reported, once for each time that the library is initialised."""
+    global _listening
+    if not _listening:
+        # hsa_status_t hsa_amd_register_system_event_handler(hsa_amd_system_event_callback_t callback, void *data)
+        check_hsa(
+            "hsa_amd_register_system_event_handler", lib.hsa_amd_register_system_event_handler(_on_event, ffi.NULL)
+        )
+        _listening = True
+
+
+def forget() -> None:
+    """The library is shut down, and its handlers are gone with it."""
+    global _listening, record
+    _listening, record = False, None
+
+
+def exception(runtime: Runtime) -> Exception:
+    """The recorded fault in words, with the buffer nearest to the address."""
+    agent = next((agent for agent in runtime.agents if agent.raw == record.agent), None)
+    name = agent.label if agent else f"agent 0x{record.agent:x}"
+    if record.address is None:
+        hang = record.reasons & HSA.HSA_AMD_HW_EXCEPTION_CAUSE_GPU_HANG
+        return HsaError(name, HSA.HSA_STATUS_ERROR_FATAL, "GPU exception", "GPU hang" if hang else "ECC error")
+    reasons = ", ".join(words for bit, words in _REASONS.items() if record.reasons & bit) or "no reason given"
+    message = f"{name} touched 0x{record.address:x}: {reasons}. {_nearest(runtime, record.address, agent)}"
+    return GpuMemoryFault(message, address=record.address, agent=agent)
+
+
+def _nearest(runtime: Runtime, address: int, agent) -> str:
+    best, distance = None, None
+    for handle in runtime.registry.handles(BufferHandle):
+        away = max(handle.raw - address, address - (handle.raw + handle.nbytes) + 1, 0)
+        if distance is None or away < distance:
+            best, distance = handle, away
+    if best is None:
+        return "No buffer is allocated"
+    where = f"the buffer of {best.nbytes} bytes at 0x{best.raw:x} on {best.agent.label}"
+    if not distance:
+        granted = f"which {'was' if agent in best.grants else 'was not'} granted to it"
+        return f"That is byte {address - best.raw} of {where}, {granted}"
+    return f"The nearest is {where}, {distance} bytes {'after' if address < best.raw else 'before'} it"

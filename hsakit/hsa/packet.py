@@ -1,0 +1,141 @@
+"""AQL packets, built once and submitted as often as wanted.
+
+A Packet keeps the signals it names alive, also after their ``close()``: it may be submitted at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from hsakit.ffi import HSA
+from hsakit.ffi._hsa import ffi
+from hsakit.ffi.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from hsakit.hsa.signal import Signal, SignalHandle
+
+SIZE = 64
+DEPENDENCIES = 5  # signals one barrier packet can wait for
+INVALID = HSA.HSA_PACKET_TYPE_INVALID
+_SCOPES = {
+    "none": HSA.HSA_FENCE_SCOPE_NONE,
+    "agent": HSA.HSA_FENCE_SCOPE_AGENT,
+    "system": HSA.HSA_FENCE_SCOPE_SYSTEM,
+}
+
+
+def header(kind: int, *, barrier: bool = True, acquire: str = "system", release: str = "system") -> int:
+    """The 16-bit header of a packet of ``kind`` (HSA_PACKET_TYPE_*): fences by scope ``none``, ``agent``, ``system``.
+
+    With ``barrier`` the packet starts only when all packets before it have completed.
+    """
+    for scope in (acquire, release):
+        if scope not in _SCOPES:
+            raise InvalidArgument(f"fence scope {scope!r} is none of {', '.join(_SCOPES)}")
+    return (
+        kind << HSA.HSA_PACKET_HEADER_TYPE
+        | int(barrier) << HSA.HSA_PACKET_HEADER_BARRIER
+        | _SCOPES[acquire] << HSA.HSA_PACKET_HEADER_SCACQUIRE_FENCE_SCOPE
+        | _SCOPES[release] << HSA.HSA_PACKET_HEADER_SCRELEASE_FENCE_SCOPE
+    )
+
+
+class Packet:
+    """One packet ready to be copied into a ring.
+
+    ``body`` is 64 bytes whose header says INVALID, ``word`` the first 32 bits that make it valid: the queue writes the
+    word last, so that a packet processor never reads half a packet.
+    """
+
+    __slots__ = ("body", "word", "kind", "after", "completion", "completions")
+    count = 1
+
+    def __init__(self, body, word: int, kind: str, after: tuple[SignalHandle, ...], completion: SignalHandle | None):
+        self.body = body  # hsa_barrier_and_packet_t *: any 64-byte packet is copied as one
+        self.word = word
+        self.kind = kind
+        self.after = after
+        self.completion = completion
+        self.completions = (completion,) if completion else ()
+
+    def __repr__(self) -> str:
+        words = [self.kind]
+        if self.after:
+            words.append(f"after {', '.join(f'0x{handle.raw:x}' for handle in self.after)}")
+        if self.completion:
+            words.append(f"completing 0x{self.completion.raw:x}")
+        return f"<Packet {' '.join(words)}>"
+
+    def __bytes__(self) -> bytes:
+        """The 64 bytes as the packet processor reads them."""
+        return self.word.to_bytes(4, "little") + bytes(ffi.buffer(self.body, SIZE))[4:]
+
+    def unmet(self) -> tuple[SignalHandle, ...]:
+        """The signals that it waits for now."""
+        left = tuple(handle for handle in self.after if handle.view[0] != 0)
+        return () if self.kind == "barrier-or" and len(left) < len(self.after) else left
+
+    def settled(self) -> bool:
+        """Nothing the packet completes is in flight; says nothing of a packet that completes no signal."""
+        return all(handle.settle() for handle in self.completions)
+
+    def at(self, _: int) -> Packet:
+        """The packet so many places before the last, as a Batch has it."""
+        return self
+
+
+def barrier_and(after: Iterable[Signal] = (), completion: Signal | None = None, *, barrier: bool = True) -> Packet:
+    """A packet that completes when all of up to 5 signals are 0. Later packets wait for it."""
+    return _barrier(HSA.HSA_PACKET_TYPE_BARRIER_AND, "barrier-and", after, completion, barrier)
+
+
+def barrier_or(after: Iterable[Signal], completion: Signal | None = None, *, barrier: bool = True) -> Packet:
+    """A packet that completes when any of 1 to 5 signals is 0. Later packets wait for it."""
+    return _barrier(HSA.HSA_PACKET_TYPE_BARRIER_OR, "barrier-or", after, completion, barrier)
+
+
+def _barrier(kind: int, name: str, after: Iterable[Signal], completion: Signal | None, barrier: bool) -> Packet:
+    handles = tuple(signal.handle() for signal in after)
+    if len(handles) > DEPENDENCIES:
+        raise InvalidArgument(
+            f"a {name} packet waits for at most {DEPENDENCIES} signals, not {len(handles)}"
+            + (": Queue.barrier_and chains packets for more" if kind == HSA.HSA_PACKET_TYPE_BARRIER_AND else "")
+        )
+    if kind == HSA.HSA_PACKET_TYPE_BARRIER_OR and not handles:
+        raise InvalidArgument("a barrier-or packet needs 1 to 5 signals: without any it would complete at once")
+    done = completion.handle() if completion is not None else None
+    body = ffi.new("hsa_barrier_and_packet_t *")
+    body.header = INVALID
+    for i, handle in enumerate(handles):
+        body.dep_signal[i] = handle.raw
+    body.completion_signal = done.raw if done else 0
+    return Packet(body, header(kind, barrier=barrier), name, handles, done)
+
+
+class Batch:
+    """Packets laid out to be published together: one copy, one header, one doorbell."""
+
+    __slots__ = ("packets", "count", "body", "word", "completing", "completions")
+
+    def __init__(self, packets: Sequence[Packet]):
+        if not packets:
+            raise InvalidArgument("a batch holds at least one packet")
+        self.packets = tuple(packets)
+        self.count = len(packets)
+        self.body = ffi.new("hsa_barrier_and_packet_t[]", len(packets))
+        for i, packet in enumerate(packets):
+            self.body[i] = packet.body[0]
+        words = ffi.cast("uint32_t *", self.body)
+        for i, packet in enumerate(packets[1:], 1):  # the first stays INVALID: it holds back the others
+            words[i * (SIZE // 4)] = packet.word
+        self.word = packets[0].word
+        self.completing = tuple((i, packet) for i, packet in enumerate(packets) if packet.completion)
+        self.completions = tuple(packet.completion for _, packet in self.completing)
+
+    def settled(self) -> bool:
+        return all(handle.settle() for handle in self.completions)
+
+    def at(self, distance_to_last: int) -> Packet:
+        """The packet so many places before the last."""
+        return self.packets[-1 - distance_to_last]

@@ -1,0 +1,141 @@
+"""What signals, waits and the runtime's error callback know of a queue, and what its packets in flight hold."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from hsakit.ffi._hsa import ffi
+from hsakit.ffi.errors import ClosedError, check_hsa, queue_error
+from hsakit.hsa.lifetime import QUEUE, Handle
+from hsakit.hsa.packet import Batch, Packet
+from hsakit.hsa.signal import SignalHandle
+
+if TYPE_CHECKING:
+    from hsakit.hsa.agent import Agent
+
+_numbers = itertools.count()  # also the ``data`` of the error callback: a queue may fail before its create call returns
+_states: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
+
+
+@ffi.callback("hsakit_queue_callback")
+def on_error(status, source, data):
+    # On a thread of the runtime, which waits for this to return: note it and go. The next wait or submission raises.
+    state = _states.get(int(ffi.cast("uintptr_t", data)))
+    if state is not None:
+        # The queue cannot go away meanwhile: its destruction waits for this callback.
+        state.error = (status, state.read_index() if state.queue else None)
+
+
+class QueueHandle(Handle):
+    """The library's queue. Its packets in flight live until it is destroyed, for it may write to what they name."""
+
+    __slots__ = ("flights",)
+
+    def __init__(self, registry, raw: int, flights: dict, destroy):
+        super().__init__(registry, raw, QUEUE, destroy)
+        self.flights = flights
+
+    def kept(self) -> dict:
+        return self.flights
+
+
+class State:
+    """What signals, waits and the error callback need to know of a queue. Keeps the queue alive while it has work.
+
+    A packet is held until it is done: one that completes a signal when that signal was seen to come down, one that does
+    not when the read index has passed it. For barrier packets that is exact: the index moves on only after the
+    dependencies were met. (For a kernel it is not; a dispatch without a completion signal must be followed by one.)
+    """
+
+    def __init__(self, agent: Agent, size: int):
+        self.number = next(_numbers)
+        self.label = f"queue {self.number} on {agent.label}"
+        self.size = size
+        self.handle: QueueHandle | None = None
+        self.queue = None  # hsa_queue_t *
+        self.error: tuple[int, int | None] | None = None  # status, read index at that time
+        self.flights: dict[int, Packet | Batch] = {}  # by the index of the last packet
+        self.late: dict[int, Packet | Batch] = {}  # passed by the read index, not seen to be complete
+        self.write = 0
+        self.lock = threading.RLock()  # whoever reads the queue's memory holds it, or is the error callback
+        self.timer = partial(_times, agent.runtime.lib, agent.raw)
+        self._lib = agent.runtime.lib
+        _states[self.number] = self
+
+    @property
+    def lost(self) -> bool:
+        """Its packets will not be processed any more."""
+        return self.handle is None or self.handle.dead
+
+    def read_index(self) -> int:
+        # uint64_t hsa_queue_load_read_index_scacquire(const hsa_queue_t *queue)
+        return self._lib.hsa_queue_load_read_index_scacquire(self.queue)
+
+    def processed(self) -> int:
+        """The read index; once the queue is closed, none of its packets counts as pending."""
+        with self.lock:
+            return self.write if self.lost else self.read_index()
+
+    def prune(self) -> int:
+        """Let go of the packets that are done. Returns the read index."""
+        read = self.processed()
+        for index in list(itertools.takewhile(read.__gt__, self.flights)):
+            item = self.flights.pop(index)
+            if not item.settled():
+                self.late[index] = item
+        for index, item in list(self.late.items()):
+            if item.settled():
+                del self.late[index]
+        return read
+
+    # What a Flight of this queue is asked for:
+
+    def release(self, index: int) -> None:
+        item = self.flights.get(index)  # a batch stays until its last packet is done
+        if isinstance(item, Packet):
+            self.flights.pop(index, None)
+
+    def describe(self, index: int, operation: Packet) -> str:
+        where = f"packet {index} ({operation.kind}) of {self.label}"
+        if self.lost:
+            return f"{where}, which is closed"
+        return f"{where} [size {self.size}; of {self.write} packets submitted {self.processed()} are processed]"
+
+    def failure(self, index: int, operation: Packet) -> Exception | None:
+        if self.error:
+            return self.exception()
+        if self.lost:
+            return ClosedError(f"packet {index} ({operation.kind}) will not complete: {self.label} was closed")
+        return None
+
+    def blocking(self, index: int, operation: Packet) -> Iterator[SignalHandle]:
+        """Signals that keep a packet from completing: its own dependencies, and those of the packet that runs now."""
+        yield from operation.unmet()
+        head = self.packet_at(self.processed())
+        if head is not None and head is not operation:
+            yield from head.unmet()
+
+    def packet_at(self, index: int) -> Packet | None:
+        for last, item in list(self.flights.items()):
+            if last - item.count < index <= last:
+                return item.at(last - index)
+        return None
+
+    def exception(self) -> Exception:
+        status, index = self.error
+        at = self.packet_at(index) if index is not None else None
+        name = f"{self.label}, packet {index} ({at.kind})" if at else f"{self.label}, at packet {index}"
+        return queue_error(name, status, "The queue takes no more packets: close it and create another")
+
+
+def _times(lib, agent: int, signal: int) -> tuple[int, int]:
+    time_of = ffi.new("hsa_amd_profiling_dispatch_time_t *")
+    # hsa_status_t hsa_amd_profiling_get_dispatch_time(hsa_agent_t agent, hsa_signal_t signal,
+    #                                                  hsa_amd_profiling_dispatch_time_t *time)
+    check_hsa("hsa_amd_profiling_get_dispatch_time", lib.hsa_amd_profiling_get_dispatch_time(agent, signal, time_of))
+    return time_of.start, time_of.end
