@@ -24,9 +24,8 @@ def pytest_configure(config):
     from hsakit.ffi import node_choice
 
     global _real_stderr
-    config.addinivalue_line("markers", "node: needs AMD's libraries and a node, software or hardware")
     config.addinivalue_line("markers", "deadline(seconds): this test may take so long")
-    _real_stderr = os.dup(2)  # before pytest captures it: a hanging test is never reported otherwise
+    _real_stderr = os.dup(2)  # before pytest captures it
     # Decided before any test loads a library, and passed on to the processes that tests start.
     os.environ["HSAKIT_NODE"] = node_choice.choose(config.getoption("--node"))
 
@@ -37,15 +36,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker("node")
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item):
     marker = item.get_closest_marker("deadline")
     # A test may hang inside a C call, where no exception can reach it: show every thread's stack and end the run.
     faulthandler.dump_traceback_later(marker.args[0] if marker else DEADLINE, exit=True, file=_real_stderr)
-    try:
-        return (yield)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ _ADVICE = (
 
 
 class Library:
-    """One opened library: ``ffi``, ``lib`` (its functions), ``path`` (the file), ``searched`` (what failed before it)."""
+    """An opened library: ``ffi``, ``lib`` (its functions), ``path`` (the file), ``searched`` (what failed before)."""
 
     def __init__(self, ffi, raw, probe: str, name: str, searched: list[tuple[str, str]]):
         self.ffi = ffi
@@ -60,7 +60,7 @@ class Library:
 
 
 class _Functions:
-    """The library's functions. Each is looked up once, then an ordinary attribute, so a call costs what cffi's costs."""
+    """The library's functions. Each is looked up once and then an attribute: calls cost what cffi's cost."""
 
     def __init__(self, raw, library: Library):
         self._raw = raw

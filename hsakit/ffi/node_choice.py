@@ -41,7 +41,7 @@ def choose(choice: str | None = None) -> str:
     kind = _auto() if asked == "auto" else asked
     if _node is not None and kind != _node.kind:
         raise InvalidArgument(
-            f"node {kind!r} asked for, but this process already runs on {_node.kind!r}: choose before anything is loaded"
+            f"node {kind!r} asked for, but this process already runs on {_node.kind!r}: choose before it is used"
         )
     _chosen = kind
     return kind
@@ -98,8 +98,8 @@ def clock_label() -> str:
 
 
 def _current() -> _Node:
-    if _node is None:
-        from hsakit.ffi import loader  # here: the loader imports this module
+    from hsakit.ffi import loader  # here: the loader imports this module
 
-        loader.hsa()
+    loader.hsa()
+    assert _node is not None  # the loader's doing
     return _node

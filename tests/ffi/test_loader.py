@@ -19,9 +19,11 @@ int hsa_status_string(int status, const char **text) { *text = "HSA_STATUS_NEW: 
 """
 
 
-def python(code: str, **environment: str) -> str:
-    """Run code in a new process on hardware's libraries, return what it printed."""
+def python(code: str, base_prefix: str = "", **environment: str) -> str:
+    """Run code in a new process that leaves the node alone, return what it printed."""
     env = {**os.environ, "HSAKIT_NODE": "hw", **environment}
+    # Where it is not named, as any Python but that of `make rocm`, which takes its own libraries first.
+    code = f"import sys; sys.base_prefix = {base_prefix!r}\n{code}"
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
     )
@@ -101,6 +103,26 @@ def test_rocm_path_comes_first_and_an_old_library_names_what_it_lacks(shared_obj
         f"hsa_signal_create is missing from {path}; is it the right library?",
         "hsa_init: HSA_STATUS_NEW (0x2008): Newer than us.",  # a code that only the library knows
     ]
+
+
+def test_the_python_of_make_rocm_takes_its_own_libraries(shared_object, tmp_path):
+    root = shared_object("libhsa-runtime64.so.1", OLD_HSA)
+    own = tmp_path / "own/lib/x86_64-linux-gnu"
+    own.mkdir(parents=True)
+    (tmp_path / "own/versions.txt").touch()
+    shutil.copy(f"{root}/lib/libhsa-runtime64.so.1", own)
+    found = python("from hsakit.ffi import hsa; print(hsa().path)", base_prefix=str(tmp_path / "own"), ROCM_PATH=root)
+    assert found == f"{own}/libhsa-runtime64.so.1"
+
+
+def test_probing_leaves_the_node_undecided():
+    said = python(
+        "from hsakit.ffi import loader, node_choice\n"
+        "library = loader.probe()\n"
+        "print(library.has('hsa_init'), node_choice._node)\n"
+        "print(node_choice.choose('soft'), loader.probe().path == library.path)"
+    )
+    assert said == "True None\nsoft True"
 
 
 def test_hip_that_does_not_fit_this_hsa_is_passed_over(shared_object):
