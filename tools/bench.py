@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
+import _launch
+
 HERE = Path(__file__).parent
-if __package__ in (None, ""):
-    sys.path.insert(0, str(HERE.parent))
 
 SAMPLES = 15
 CALLS = 20_000  # in one sample
@@ -272,8 +272,8 @@ def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
         runtime.create_signal(1) as gate,
     ):
         signals = [runtime.create_signal(1) for _ in range(COPIES)]
-        raws = hsa().ffi.new("hsa_signal_t[]", [signal.raw for signal in signals])
-        gates = hsa().ffi.new("hsa_signal_t[]", [gate.raw])
+        raws = hsa().ffi.new("hsa_signal_t[]", [signal.handle().raw for signal in signals])
+        gates = hsa().ffi.new("hsa_signal_t[]", [gate.handle().raw])
 
         def objects() -> int:
             run, after = engine.copy, (gate,)
@@ -332,6 +332,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--node", choices=("soft", "hw", "auto"), help="default: HSAKIT_NODE, else auto")
     arguments = parser.parse_args()
+    _launch.ensure_runtime()
 
     from tabulate import tabulate
 
