@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
-from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, SymbolMissing, check_hsa
+from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, check_hsa
 from hsakit.hsa import wait
 from hsakit.hsa.signal import Signal, SignalHandle
 from hsakit.hsa.transfer import RING, Copy, Operation
@@ -203,14 +203,13 @@ def idle_mask(src: Agent, dst: Agent) -> int:
 
 
 def preferred_mask(src: Agent, dst: Agent) -> int:
-    """Bits of the engines that the runtime recommends for copies from ``src`` to ``dst``; 0 if it has no preference."""
+    """Bits of the engines that the runtime recommends for copies from ``src`` to ``dst``; 0 if it has no preference.
+
+    SymbolMissing where the runtime does not say; ``Gpu.link_to(peer).recommended_engines`` is what the driver says.
+    """
     src.runtime.check_open()
     out = ffi.new("uint32_t *")
-    try:
-        ask = src.runtime.lib.hsa_amd_memory_get_preferred_copy_engine
-    except SymbolMissing as missing:
-        missing.add_note("Gpu.link_to(peer).recommended_engines says what the kernel driver recommends")
-        raise
+    ask = src.runtime.lib.hsa_amd_memory_get_preferred_copy_engine
     # hsa_status_t hsa_amd_memory_get_preferred_copy_engine(hsa_agent_t dst_agent, hsa_agent_t src_agent,
     #                                                       uint32_t *recommended_ids_mask)
     check_hsa("hsa_amd_memory_get_preferred_copy_engine", ask(dst.raw, src.raw, out))

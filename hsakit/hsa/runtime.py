@@ -88,12 +88,11 @@ class Runtime:
 
     @property
     def version(self) -> str:
-        """The HSA version that the runtime implements, ``major.minor``, and the runtime's build."""
+        """The library's version and its full build name: ``1.13 (1.13.0-local-build-unknown)``."""
         self.check_open()
-        major = self._system(HSA.HSA_SYSTEM_INFO_VERSION_MAJOR, "uint16_t")
-        minor = self._system(HSA.HSA_SYSTEM_INFO_VERSION_MINOR, "uint16_t")
         build = self._system(HSA.HSA_AMD_SYSTEM_INFO_BUILD_VERSION, "const char *")
-        return f"{major}.{minor} ({ffi.string(build).decode(errors='replace')})"
+        name = ffi.string(build).decode(errors="replace").strip('"')
+        return f"{'.'.join(name.split('.')[:2])} ({name})"
 
     def check_open(self) -> None:
         """ForkError in a child of the process that opened the runtime, ClosedError after ``close()``."""

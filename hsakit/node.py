@@ -1,0 +1,174 @@
+"""The node: the GPUs of this machine, the links between them, and which HIP device is which HSA agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from hsakit.ffi import loader, node_choice
+from hsakit.ffi._hip import ffi as hip_ffi
+from hsakit.ffi.errors import InvalidArgument, LibraryNotFound, check_hip
+from hsakit.hsa import Agent, CopyEngine, Runtime
+
+# io_link types of the kernel driver (kfd_crat.h) that join what HSA has agents for.
+_LINK_TYPES = {1: "HyperTransport", 2: "PCIe", 4: "QPI", 11: "xGMI"}
+_BUS_ID_LENGTH = 64
+
+
+@dataclass(frozen=True)
+class Link:
+    """A way from ``src`` to ``dst`` in one direction, as the kernel driver lists it."""
+
+    src: Agent
+    dst: Agent
+    type: str  # "xGMI", "PCIe", ...
+    weight: int  # a distance: larger is further
+    min_bandwidth: int  # MB/s of one hop, as the driver says; 0: it does not say
+    max_bandwidth: int  # MB/s of all parallel hops together
+    recommended_engines: int  # bit k: engine k of ``src`` is recommended for this way; 0: no recommendation
+
+
+class Gpu:
+    """One GPU, known to HSA as an agent and to HIP by an ordinal."""
+
+    def __init__(self, node: Node, agent: Agent):
+        self.node = node
+        self.agent = agent
+        self.index = agent.index
+
+    def __repr__(self) -> str:
+        return f"<Gpu {self.index} {self.agent.name} {self.agent.bdf}>"
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Gpu) and self.agent == other.agent
+
+    def __hash__(self) -> int:
+        return hash(self.agent)
+
+    @property
+    def engines(self) -> tuple[CopyEngine, ...]:
+        """Its sDMA engines."""
+        return self.agent.copy_engines
+
+    @property
+    def hip_ordinal(self) -> int | None:
+        """HIP's number for this GPU, matched by PCI address, or by UUID where partitions share an address.
+
+        None if there is no HIP library, or if HIP does not see this GPU. Asking initialises HIP.
+        """
+        return self.node.hip_ordinals.get(self.agent)
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The links that start here, those to CPUs included."""
+        return tuple(link for link in self.node.links if link.src == self.agent)
+
+    def link_to(self, peer: Gpu | Agent) -> Link:
+        """The link to another GPU or to a CPU. InvalidArgument if there is none."""
+        target = peer.agent if isinstance(peer, Gpu) else peer
+        for link in self.links:
+            if link.dst == target:
+                return link
+        reached = ", ".join(link.dst.label for link in self.links) or "nothing"
+        raise InvalidArgument(f"no link from {self.agent.label} to {target.label}: it has links to {reached}")
+
+
+class Node:
+    """The GPUs of one machine with their links and engines. ``with Node() as node: ...`` opens the runtime.
+
+    ``choice`` is ``soft``, ``hw`` or ``auto``; None takes HSAKIT_NODE. A process keeps the node that it chose first.
+    """
+
+    def __init__(self, choice: str | None = None):
+        if choice is not None:
+            node_choice.choose(choice)
+        self.runtime = Runtime()
+        self.gpus = tuple(Gpu(self, agent) for agent in self.runtime.gpus)
+        self.cpus = self.runtime.cpus
+
+    def __repr__(self) -> str:
+        return f"<Node {len(self.gpus)} GPUs{', closed' if self.runtime.closed else ''}>"
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the runtime. Closing twice is fine."""
+        self.runtime.close()
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """Every link between agents of this node, in each direction that the driver lists."""
+        agents = {agent.driver_node: agent for agent in self.runtime.agents}
+        found: dict[tuple[Agent, Agent], Link] = {}
+        for number, src in agents.items():
+            here = node_choice.topology_root() / "nodes" / str(number)
+            for file in sorted(here.glob("io_links/*/properties"), key=_number):
+                link = _read_link(file, src, agents)
+                if link:
+                    found[src, link.dst] = link
+        return tuple(found.values())
+
+    @cached_property
+    def hip_ordinals(self) -> dict[Agent, int]:
+        """HIP's number of each GPU that HIP sees; empty if there is no HIP library."""
+        try:
+            hip = loader.hip()
+        except LibraryNotFound:
+            return {}
+        # hipError_t hipInit(unsigned int flags)
+        check_hip("hipInit", hip.lib.hipInit(0))
+        count = hip_ffi.new("int *")
+        # hipError_t hipGetDeviceCount(int *count)
+        check_hip("hipGetDeviceCount", hip.lib.hipGetDeviceCount(count))
+        by_address: dict[str, list[Agent]] = {}
+        for gpu in self.gpus:
+            by_address.setdefault(gpu.agent.bdf, []).append(gpu.agent)
+        ordinals = {}
+        for ordinal in range(count[0]):
+            same = by_address.get(_bus_id(hip.lib, ordinal), [])
+            if len(same) > 1:  # partitions of one part
+                uuid = _uuid(hip.lib, ordinal)
+                same = [agent for agent in same if agent.uuid == uuid]
+            if len(same) == 1:
+                ordinals[same[0]] = ordinal
+        return ordinals
+
+
+def _number(file: Path) -> int:
+    return int(file.parent.name)
+
+
+def _read_link(file: Path, src: Agent, agents: dict[int, Agent]) -> Link | None:
+    words = file.read_text().split()
+    values = {name: int(value) for name, value in zip(words[::2], words[1::2])}
+    dst = agents.get(values["node_to"])
+    if dst is None:  # hidden by ROCR_VISIBLE_DEVICES
+        return None
+    return Link(
+        src,
+        dst,
+        _LINK_TYPES.get(values["type"], f"type {values['type']}"),
+        values["weight"],
+        values["min_bandwidth"],
+        values["max_bandwidth"],
+        values.get("recommended_sdma_engine_id_mask", 0),  # absent before Linux 6.12
+    )
+
+
+def _bus_id(lib, ordinal: int) -> str:
+    out = hip_ffi.new("char[]", _BUS_ID_LENGTH)
+    # hipError_t hipDeviceGetPCIBusId(char *pciBusId, int len, int device)
+    check_hip("hipDeviceGetPCIBusId", lib.hipDeviceGetPCIBusId(out, _BUS_ID_LENGTH, ordinal))
+    return hip_ffi.string(out).decode().lower()
+
+
+def _uuid(lib, ordinal: int) -> str:
+    out = hip_ffi.new("hipUUID *")
+    # hipError_t hipDeviceGetUuid(hipUUID *uuid, hipDevice_t device)
+    check_hip("hipDeviceGetUuid", lib.hipDeviceGetUuid(out, ordinal))
+    return f"GPU-{bytes(hip_ffi.buffer(out.bytes)).decode(errors='replace')}"
