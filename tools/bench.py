@@ -25,14 +25,16 @@ import _launch
 
 HERE = Path(__file__).parent
 
-SAMPLES = 15
-CALLS = 20_000  # in one sample
-RING = 4096  # packets
-SINGLES = 2048  # in one sample: with gate and end marker they stay below the ring's size
+# Many short samples: where the software node's thread gets the interpreter for a moment, it spoils one of them.
+SAMPLES = 51
+CALLS = 2000  # in one sample
+SINGLES = 256
 BATCH = 64
-BATCHES = 32
-COPIES = 256  # in one sample: 45 KiB of an engine's ring of 1 MiB
+BATCHES = 8
+COPIES = 64  # 11 KiB of an engine's ring of 1 MiB
+RING = 4096  # packets: several samples, so that the look for room at its end weighs as it does in use
 COPY_BYTES = 4096
+SETTLE = 2e-3  # seconds, for the device (the software node's thread) to reach the gate and fall asleep there
 DEADLINE = 60.0  # seconds, for the gated work to be done
 
 C_LOOPS = """
@@ -196,6 +198,7 @@ class Ring:
         self.gate.store(1)
         self.done.store(1)
         self.submit(self.gated)
+        time.sleep(SETTLE)
         taken = run()
         self.submit(self.end)
         self.gate.store(0)
@@ -230,6 +233,7 @@ def packet_rows(bench_ffi, loops, runtime, agent) -> list[Row]:
         def on_queue(run: Callable[[], int]) -> int:
             gate.store(1)
             queue.submit(gated)
+            time.sleep(SETTLE)
             taken = run()
             gate.store(0)
             queue.drain(DEADLINE)
@@ -282,6 +286,14 @@ def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
                 run(dst, src, COPY_BYTES, after=after, signal=signal)
             return time.perf_counter_ns() - start
 
+        copies = [engine.prepare(dst, src, COPY_BYTES, after=(gate,), signal=signal) for signal in signals]
+
+        def prepared() -> int:
+            start = time.perf_counter_ns()
+            for each in copies:
+                each.submit()
+            return time.perf_counter_ns() - start
+
         def scripted() -> int:
             to, to_agent, of, of_agent, mask = dst.address, dst.agent.raw, src.address, source.raw, engine.mask
             start = time.perf_counter_ns()
@@ -313,6 +325,7 @@ def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
             gate.store(1)
             for signal in signals:
                 signal.store(1)
+            time.sleep(SETTLE)
             taken = run()
             gate.store(0)
             for signal in signals:
@@ -321,6 +334,7 @@ def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
 
         rows = [
             measure("copy, CopyEngine.copy", COPIES, objects, c, behind_gate),
+            measure("copy, prepared", COPIES, prepared, c, behind_gate),
             measure("copy, scripted", COPIES, scripted, c, behind_gate),
         ]
         for signal in signals:
