@@ -1,0 +1,50 @@
+// What every kernel here starts from. It needs no HIP header and no device library, so a compiler alone builds these files in
+// a fraction of a second; hipcc builds them as well.
+//
+// Kernels are extern "C", take plain C types, and use no hidden argument: sizes come from the dispatch packet (code object
+// version 4), so a kernel argument block written by hand for an AQL packet is what the signature says and nothing more.
+// Grid sizes count workgroups; the size of a workgroup is fixed a kernel.
+#pragma once
+
+#ifndef __global__
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+#endif
+
+#define KERNEL(workgroup) \
+    extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(workgroup, workgroup))) void
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+// Addresses that a kernel computes are told to be global memory: the compiler knows it only of pointer arguments.
+#define GLOBAL __attribute__((address_space(1)))
+
+static inline __device__ u32 thread() { return __builtin_amdgcn_workitem_id_x(); }
+static inline __device__ u32 group() { return __builtin_amdgcn_workgroup_id_x(); }
+static inline __device__ u32 group_y() { return __builtin_amdgcn_workgroup_id_y(); }
+
+// Workgroups in the grid (x), all of them full.
+template <u32 WORKGROUP>
+static inline __device__ u32 groups() { return __builtin_amdgcn_grid_size_x() / WORKGROUP; }
+
+// All threads of the workgroup, and what they wrote to LDS, are here.
+static inline __device__ void sync_group() {
+    __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+    __builtin_amdgcn_s_barrier();
+    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+// The constant-rate counter (100 MHz on MI300X) that signals and engines take their times from.
+static inline __device__ u64 ticks() { return __builtin_amdgcn_s_memrealtime(); }
+
+// A flag that other agents read or write: fine-grained or uncached memory, 64 bits, so that it may be a signal's value.
+static inline __device__ u64 read_flag(const GLOBAL u64* flag) {
+    return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+static inline __device__ void write_flag(GLOBAL u64* flag, u64 value) {
+    __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
+}
