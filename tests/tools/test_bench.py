@@ -1,0 +1,51 @@
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from hsakit import counters
+
+TOOLS = str(Path(__file__).parents[2] / "tools")
+
+
+@pytest.fixture(scope="module")
+def bench():
+    sys.path.insert(0, TOOLS)
+    module = importlib.import_module("bench")
+    sys.path.remove(TOOLS)
+    module.SAMPLES, module.CALLS = 1, 10
+    return module
+
+
+@pytest.fixture(scope="module")
+def c_loops(bench, tmp_path_factory):
+    return bench.compile_loops(str(tmp_path_factory.mktemp("bench")))
+
+
+def crossed(before, name: str, expected: int) -> None:
+    """The node's own count of packets, where it keeps one."""
+    if before is not None:
+        assert (counters.snapshot() - before).total(name) == expected
+
+
+def test_python_and_c_submit_the_same_packets(bench, c_loops, runtime):
+    before = counters.snapshot()
+    rows = bench.packet_rows(*c_loops, runtime, runtime.gpus[0])
+    assert all(0 < min(row.c) < min(row.python) for row in rows)
+    samples = 2 * (bench.SAMPLES + 1)  # Python's and C's, and one of each to warm up
+    packets = 2 * (bench.SINGLES + 2) + (bench.BATCH * bench.BATCHES + 2)  # each sample has a gate and an end
+    crossed(before, "aql_barrier_and", samples * packets)
+
+
+def test_python_and_c_submit_the_same_copies(bench, c_loops, runtime):
+    before = counters.snapshot()
+    rows = bench.copy_rows(*c_loops, runtime)
+    assert all(0 < min(row.c) < min(row.python) for row in rows)
+    crossed(before, "sdma_copy", len(rows) * 2 * (bench.SAMPLES + 1) * bench.COPIES)
+
+
+def test_calls_of_0_3_and_11_arguments(bench, c_loops, runtime):
+    rows = bench.call_rows(c_loops[1], runtime.gpus[0])
+    assert [row.what for row in rows] == [f"call, {n} arguments" for n in (0, 3, 11)]
+    assert all(0 < min(row.c) < min(row.python) for row in rows)
