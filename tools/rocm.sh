@@ -17,8 +17,8 @@ export LC_ALL=C
 
 REPO=$(CDPATH="" cd -- "$(dirname -- "$0")/.." && pwd)
 SUITE=${ROCM_SUITE:-trixie}
-PACKAGES="python3 python3-numpy python3-cffi python3-pytest python3-pytest-timeout python3-hypothesis python3-tabulate \
-python3-tqdm libhsa-runtime-dev libhsakmt-dev libamdhip64-dev libc6-dev"
+PACKAGES="python3 python3-numpy python3-cffi python3-tabulate python3-tqdm python3-pytest python3-hatchling \
+libhsa-runtime-dev libamdhip64-dev libc6-dev"
 LAYOUT=1        # raise it when what the root must hold changes: older roots are then made again
 SPACE_MB=1200   # the root (about 750), the packages (about 150) and the package lists while it is being made
 if [ "$SUITE" = trixie ]; then NAME=rocm; else NAME=rocm-$SUITE; fi
@@ -83,7 +83,7 @@ for place in (spec.submodule_search_locations or ()) if spec else ():
 # Prints "library (version)" of the first ROCm that is new enough; says which older ones were passed over.
 find_rocm() {
     tab=$(printf '\t')
-    rocm_places | while IFS=$tab read -r library prefix; do
+    rocm_places | awk -F "$tab" '!seen[$1]++' | while IFS=$tab read -r library prefix; do
         [ -e "$library" ] || continue
         version=$(rocm_version "$library" "$prefix")
         if new_enough "$version"; then
@@ -100,9 +100,9 @@ make_venv() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
         die "the ROCm of this machine needs a Python to go with it, and $python is missing or older than 3.10" \
             "install Python 3.10 or later, or name one: make PYTHON=/path/to/python3"
-    say "making build/venv (numpy, cffi, pytest, tabulate)"
+    say "making build/venv (numpy, cffi, tabulate, pytest, hatchling)"
     { "$python" -m venv --system-site-packages "$VENV" &&
-        "$VENV/bin/python" -m pip install --quiet numpy cffi pytest pytest-timeout tabulate; } >&2 ||
+        "$VENV/bin/python" -m pip install --quiet numpy cffi tabulate pytest hatchling; } >&2 ||
         die "build/venv could not be made (on Debian it needs the package python3-venv)"
     : >"$VENV/.complete"
 }
@@ -353,11 +353,11 @@ case "${1:-}" in '' | python) ;; *) die "usage: tools/rocm.sh [python]" ;; esac
 FOUND=
 if [ -z "${ROCM_SUITE:-}" ]; then FOUND=$(find_rocm); fi
 if [ -n "$FOUND" ]; then
-    [ -e "$VENV/.complete" ] || { locked; [ -e "$VENV/.complete" ] || make_venv; }
     say "using the machine's own $FOUND"
-    PYTHON_HERE=$VENV/bin/python
+    [ "${1:-}" = python ] || exit 0
+    [ -e "$VENV/.complete" ] || { locked; [ -e "$VENV/.complete" ] || make_venv; }
+    echo "$VENV/bin/python"
 else
     have_root || { check_machine; locked; have_root || make_root; }
-    PYTHON_HERE=$ROOT/python
+    if [ "${1:-}" = python ]; then echo "$ROOT/python"; else say "$ROOT/python loads Debian $SUITE's ROCm"; fi
 fi
-if [ "${1:-}" = python ]; then echo "$PYTHON_HERE"; else say "$PYTHON_HERE can load ROCm's libraries"; fi
