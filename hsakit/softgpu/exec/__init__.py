@@ -1,0 +1,1 @@
+"""The instruction executor: kernels on the software node."""

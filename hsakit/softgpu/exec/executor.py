@@ -1,0 +1,33 @@
+"""What a queue asks to run a kernel: programs and placements, kept for the node's lifetime."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from .dispatch import Dispatch
+from .placement import round_robin, usable
+from .program import Program
+
+if TYPE_CHECKING:
+    from ..driver import Driver
+
+
+class Executor:
+    def __init__(self, driver: Driver):
+        self._driver = driver
+        self._programs: dict[int, Program] = {}
+        self._placement = lru_cache(maxsize=256)(lambda mask: round_robin(usable(driver.spec.gpu, mask)))
+
+    def launch(self, gpu: int, packet: bytes, packet_address: int, queue: int, cu_mask: bytes | None) -> Dispatch:
+        """Begin the dispatch in ``packet``.  Raises BadDispatch for one that no part could run."""
+        return Dispatch(
+            self._driver, self._program(gpu), gpu, packet, packet_address, queue, self._placement(cu_mask)
+        )
+
+    def _program(self, gpu: int) -> Program:
+        program = self._programs.get(gpu)
+        if program is None:
+            program = self._programs[gpu] = Program(self._driver.spec.gpu.target, self._driver.space, gpu)
+        program.revalidate()
+        return program

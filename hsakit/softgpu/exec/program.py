@@ -1,0 +1,97 @@
+"""From instructions to steps: the registry of what each instruction does, and a kernel's code as it is executed.
+
+A family module (``salu``, ``valu``, ``lds``, ...) defines instructions with :func:`op`: a function that, given the
+decoded instruction, returns its step, ``step(group)``, with every operand already resolved.  A step returns None to go
+on with the next instruction, or one of the outcomes below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..memory import AddressSpace, MemoryFault
+from ..uapi import ffi
+from .decode import Decoder, Instruction, Undecodable
+
+# outcomes of a step: the group's program counters were set by the step; it waits; it gave up its turn
+JUMP, WAIT, YIELD = "jump", "wait", "yield"
+
+Step = Callable
+REGISTRY: dict[str, Callable[[Instruction], Step]] = {}
+
+
+class IllegalInstruction(Exception):
+    """An instruction that the node cannot execute as the hardware would."""
+
+
+def op(*names: str):
+    """Register a maker of steps for some mnemonics (without encoding suffix)."""
+
+    def register(make: Callable[[Instruction], Step]):
+        for name in names:
+            if name in REGISTRY:
+                raise ValueError(f"{name} is defined twice")
+            REGISTRY[name] = make
+        return make
+
+    return register
+
+
+def only(instruction: Instruction, *known: str) -> None:
+    """Refuse modifiers that a definition does not implement: a result must never be wrong in silence."""
+    unknown = set(instruction.modifiers) - set(known)
+    if unknown:
+        raise IllegalInstruction(f"{instruction.text}: modifier {', '.join(sorted(unknown))} is not implemented")
+
+
+class Entry(NamedTuple):
+    step: Step
+    next: int
+    instruction: Instruction
+
+
+class Program:
+    """The code of one address space region as one GPU executes it, decoded on first use."""
+
+    FETCH = 64
+
+    def __init__(self, target: str, space: AddressSpace, gpu: int):
+        self._space, self._gpu = space, gpu
+        self._entries: dict[int, Entry] = {}
+        self._bytes: dict[int, bytes] = {}
+        self._decoder = Decoder(target, self._fetch)
+        self._generation = space.generation
+
+    def _fetch(self, address: int, size: int) -> bytes:
+        allocation = self._space.find(address)
+        if allocation is not None and address < allocation.end:
+            size = min(size, allocation.end - address)
+        return bytes(ffi.buffer(self._space.pointer(self._gpu, address, size, write=False), size))
+
+    def revalidate(self) -> None:
+        """Before a dispatch: forget code that has been replaced since it was decoded."""
+        if self._generation == self._space.generation:
+            return
+        self._generation = self._space.generation
+        for address, code in list(self._bytes.items()):
+            try:
+                same = self._fetch(address, len(code)) == code
+            except MemoryFault:
+                same = False
+            if not same:
+                del self._bytes[address], self._entries[address]
+
+    def entry(self, address: int) -> Entry:
+        entry = self._entries.get(address)
+        if entry is None:
+            try:
+                instruction = self._decoder.decode(address)
+            except Undecodable as exc:
+                raise IllegalInstruction(f"{exc}: bytes {self._fetch(address, 8).hex(' ', 4)}") from None
+            make = REGISTRY.get(instruction.name)
+            if make is None:
+                raise IllegalInstruction(f"{instruction.text}: not implemented by the software node")
+            entry = self._entries[address] = Entry(make(instruction), instruction.next, instruction)
+            self._bytes[address] = self._fetch(address, instruction.size)
+        return entry

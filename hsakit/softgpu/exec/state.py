@@ -1,0 +1,168 @@
+"""Registers of many waves at once, and the group of them that executes an instruction together.
+
+Register-major numpy arrays: ``sgpr[r]`` is one scalar register of every wave, ``vgpr[r]`` one vector register, [waves,
+64 lanes].  Waves at the same program counter form a :class:`Group` and execute an instruction as one array operation;
+where they part, each part goes on as a group of its own until they meet again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .decode import EXEC, M0, VCC
+
+LANES = 64
+SGPRS = 128
+RUNNING, AT_BARRIER, ENDED = 0, 1, 2
+
+_BITS = np.arange(LANES, dtype=np.uint64)
+
+
+def lanes_of(mask: np.ndarray) -> np.ndarray:
+    """uint64 [n] -> bool [n, 64]."""
+    return np.unpackbits(mask.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").view(bool)
+
+
+def mask_of(lanes: np.ndarray) -> np.ndarray:
+    """bool [n, 64] -> uint64 [n]."""
+    return np.packbits(lanes, axis=1, bitorder="little").view(np.uint64).reshape(-1)
+
+
+class Waves:
+    """The state of ``n`` waves of one kernel."""
+
+    def __init__(self, n: int, vgprs: int, agprs: int):
+        self.n = n
+        self.sgpr = np.zeros((SGPRS, n), np.uint32)
+        self.vgpr = np.zeros((vgprs, n, LANES), np.uint32)
+        self.acc = np.zeros((agprs, n, LANES), np.uint32)
+        # the same memory, seen as other types: making a view costs as much as a small operation
+        self.v = {t: self.vgpr.view(t) for t in (np.uint32, np.int32, np.float32)}
+        self.a = {t: self.acc.view(t) for t in (np.uint32, np.int32, np.float32)}
+        self.s = {t: self.sgpr.view(t) for t in (np.uint32, np.int32, np.float32)}
+        self.scc = np.zeros(n, bool)
+        self.pc = np.zeros(n, np.int64)
+        self.status = np.zeros(n, np.int8)
+        self.lanes = np.ones((n, LANES), bool)  # EXEC, unpacked
+        self.mode = np.zeros(n, np.uint32)
+        # where each wave runs, for the hardware-id registers, and which workgroup of the batch it belongs to
+        self.workgroup = np.zeros(n, np.int64)
+        self.hw_id = np.zeros(n, np.uint32)
+        self.xcc_id = np.zeros(n, np.uint32)
+        # set by the dispatch
+        self.memory = None  # LaneMemory
+        self.lds = None  # uint8 [workgroups, bytes]
+        self.scratch = None  # uint8 [waves, lanes, bytes]
+        self.apertures = (0, 0)  # high halves of the addresses of LDS and scratch in the flat address space
+        self.clock = None  # () -> ticks
+        self.steps = 0
+
+
+class Group:
+    """Waves that stand at one program counter.  ``sel`` selects them in every array: a slice where they are
+    neighbours (so that registers are views), else an index array."""
+
+    __slots__ = ("w", "sel", "n", "view", "_lanes", "full")
+
+    def __init__(self, waves: Waves, sel):
+        self.w, self.sel = waves, sel
+        self.view = isinstance(sel, slice)
+        self.n = sel.stop - sel.start if self.view else len(sel)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """After EXEC changed."""
+        self._lanes = self.w.lanes[self.sel]
+        self.full = bool(self._lanes.all())
+
+    @property
+    def lanes(self) -> np.ndarray:
+        """bool [n, 64]: the active lanes."""
+        return self._lanes
+
+    # -- scalar registers ------------------------------------------------------------------------------------------
+
+    def s(self, index: int, dtype=np.uint32) -> np.ndarray:
+        return self.w.s[dtype][index][self.sel]
+
+    def s64(self, index: int) -> np.ndarray:
+        low, high = self.w.sgpr[index][self.sel], self.w.sgpr[index + 1][self.sel]
+        return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+
+    def set_s(self, index: int, value) -> None:
+        self.w.sgpr[index][self.sel] = value if getattr(value, "dtype", None) == np.uint32 else _bits32(value)
+        if index >= EXEC:
+            self._exec_changed()
+
+    def set_s64(self, index: int, value: np.ndarray) -> None:
+        value = value if value.dtype == np.uint64 else value.view(np.uint64)
+        self.w.sgpr[index][self.sel] = value.astype(np.uint32)
+        self.w.sgpr[index + 1][self.sel] = (value >> np.uint64(32)).astype(np.uint32)
+        if index >= EXEC:
+            self._exec_changed()
+
+    def _exec_changed(self) -> None:
+        self.w.lanes[self.sel] = lanes_of(np.ascontiguousarray(self.s64(EXEC)))
+        self.refresh()
+
+    @property
+    def scc(self) -> np.ndarray:
+        return self.w.scc[self.sel]
+
+    @scc.setter
+    def scc(self, value) -> None:
+        self.w.scc[self.sel] = value
+
+    # -- lane masks, which are pairs of scalar registers -------------------------------------------------------------
+
+    def mask(self, index: int) -> np.ndarray:
+        """A pair of SGPRs as bool [n, 64]."""
+        if index == EXEC:
+            return self._lanes
+        return lanes_of(np.ascontiguousarray(self.s64(index)))
+
+    def set_mask(self, index: int, lanes: np.ndarray) -> None:
+        self.set_s64(index, mask_of(np.ascontiguousarray(np.broadcast_to(lanes, (self.n, LANES)))))
+
+    # -- vector registers ------------------------------------------------------------------------------------------
+
+    def v(self, index: int, dtype=np.uint32) -> np.ndarray:
+        """[n, 64]; a view where the group is a slice: not to be written through."""
+        return self.w.v[dtype][index][self.sel]
+
+    def v64(self, index: int) -> np.ndarray:
+        low, high = self.w.vgpr[index][self.sel], self.w.vgpr[index + 1][self.sel]
+        return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+
+    def set_v(self, index: int, value: np.ndarray, file: str = "v") -> None:
+        """Write the active lanes.  ``value``: 32-bit elements of any kind, broadcastable to [n, 64]."""
+        registers = self.w.vgpr if file == "v" else self.w.acc
+        value = value if value.dtype == np.uint32 else _bits32(value)
+        target = registers[index]
+        if self.view:
+            if self.full:
+                target[self.sel] = value
+            else:
+                np.copyto(target[self.sel], value, where=self._lanes)
+        elif self.full:
+            target[self.sel] = value
+        else:
+            part = target[self.sel]
+            np.copyto(part, value, where=self._lanes)
+            target[self.sel] = part
+
+    def set_v64(self, index: int, value: np.ndarray, file: str = "v") -> None:
+        value = value if value.dtype == np.uint64 else value.view(np.uint64)
+        self.set_v(index, value.astype(np.uint32), file)
+        self.set_v(index + 1, (value >> np.uint64(32)).astype(np.uint32), file)
+
+
+def _bits32(value) -> np.ndarray:
+    """Any 32-bit value(s), or a bool, as the bits a register holds."""
+    value = np.asarray(value)
+    if value.dtype.itemsize == 4:
+        return value.view(np.uint32)
+    return value.astype(np.uint32)
+
+
+__all__ = ["AT_BARRIER", "ENDED", "EXEC", "LANES", "M0", "RUNNING", "VCC", "Group", "Waves", "lanes_of", "mask_of"]

@@ -1,0 +1,311 @@
+"""Integer and bit instructions of the vector unit (ISA guide, "VOP1", "VOP2", "VOP3", "VOPC")."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .decode import Instruction
+from .operands import read_mask, scalar, vector, write_scalar, write_vector
+from .program import IllegalInstruction, op, only
+from .vector import DPP, LANES, SDWA, compare, mask_of, result_writer, sources, valu
+
+U8, U16, U32, U64 = np.uint8, np.uint16, np.uint32, np.uint64
+I16, I32, I64 = np.int16, np.int32, np.int64
+
+
+def wide(value) -> np.ndarray:
+    return np.asarray(value).astype(U64)
+
+
+# -- 32-bit ------------------------------------------------------------------------------------------------------------
+
+valu("v_mov_b32", "u32 = u32", np.positive)
+valu("v_add_u32", "u32 = u32 u32", np.add)
+valu("v_sub_u32", "u32 = u32 u32", np.subtract)
+valu("v_subrev_u32", "u32 = u32 u32", lambda a, b: b - a)
+valu("v_mul_lo_u32", "u32 = u32 u32", np.multiply)
+valu("v_mul_hi_u32", "u32 = u32 u32", lambda a, b: wide(a) * wide(b) >> U64(32))
+valu("v_mul_hi_i32", "i32 = i32 i32", lambda a, b: np.asarray(a).astype(I64) * b >> I64(32))
+valu("v_mul_u32_u24", "u32 = u32 u32", lambda a, b: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)))
+valu("v_mul_hi_u32_u24", "u32 = u32 u32", lambda a, b: wide(a & U32(0xFFFFFF)) * wide(b & U32(0xFFFFFF)) >> U64(32))
+valu("v_mad_u32_u24", "u32 = u32 u32 u32", lambda a, b, c: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)) + c)
+
+
+def _i24(a):
+    return np.asarray(a).view(I32) << I32(8) >> I32(8)
+
+
+valu("v_mul_i32_i24", "i32 = u32 u32", lambda a, b: _i24(a) * _i24(b))
+valu("v_mad_i32_i24", "i32 = u32 u32 i32", lambda a, b, c: _i24(a) * _i24(b) + c)
+valu("v_and_b32", "u32 = u32 u32", np.bitwise_and)
+valu("v_or_b32", "u32 = u32 u32", np.bitwise_or)
+valu("v_xor_b32", "u32 = u32 u32", np.bitwise_xor)
+valu("v_xnor_b32", "u32 = u32 u32", lambda a, b: ~(a ^ b))
+valu("v_not_b32", "u32 = u32", np.invert)
+valu("v_lshlrev_b32", "u32 = u32 u32", lambda a, b: b << (a & U32(31)))
+valu("v_lshrrev_b32", "u32 = u32 u32", lambda a, b: b >> (a & U32(31)))
+valu("v_ashrrev_i32", "i32 = u32 i32", lambda a, b: b >> (a & U32(31)).astype(I32))
+valu("v_min_u32", "u32 = u32 u32", np.minimum)
+valu("v_max_u32", "u32 = u32 u32", np.maximum)
+valu("v_min_i32", "i32 = i32 i32", np.minimum)
+valu("v_max_i32", "i32 = i32 i32", np.maximum)
+valu("v_min3_u32", "u32 = u32 u32 u32", lambda a, b, c: np.minimum(np.minimum(a, b), c))
+valu("v_max3_u32", "u32 = u32 u32 u32", lambda a, b, c: np.maximum(np.maximum(a, b), c))
+valu("v_min3_i32", "i32 = i32 i32 i32", lambda a, b, c: np.minimum(np.minimum(a, b), c))
+valu("v_max3_i32", "i32 = i32 i32 i32", lambda a, b, c: np.maximum(np.maximum(a, b), c))
+
+
+def _med3(a, b, c):
+    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+
+
+valu("v_med3_u32", "u32 = u32 u32 u32", _med3)
+valu("v_med3_i32", "i32 = i32 i32 i32", _med3)
+valu("v_add3_u32", "u32 = u32 u32 u32", lambda a, b, c: a + b + c)
+valu("v_or3_b32", "u32 = u32 u32 u32", lambda a, b, c: a | b | c)
+valu("v_and_or_b32", "u32 = u32 u32 u32", lambda a, b, c: a & b | c)
+valu("v_xad_u32", "u32 = u32 u32 u32", lambda a, b, c: (a ^ b) + c)
+valu("v_lshl_add_u32", "u32 = u32 u32 u32", lambda a, b, c: (a << (b & U32(31))) + c)
+valu("v_add_lshl_u32", "u32 = u32 u32 u32", lambda a, b, c: a + b << (c & U32(31)))
+valu("v_lshl_or_b32", "u32 = u32 u32 u32", lambda a, b, c: a << (b & U32(31)) | c)
+valu("v_bfi_b32", "u32 = u32 u32 u32", lambda a, b, c: a & b | ~a & c)
+
+
+def _bfe_u32(a, b, c):
+    offset, width = b & U32(31), c & U32(31)
+    return a >> offset & (U32(1) << width) - U32(1)
+
+
+def _bfe_i32(a, b, c):
+    offset, width = b & U32(31), c & U32(31)
+    field = _bfe_u32(np.asarray(a).view(U32), b, c)
+    top = np.where(width == 0, U32(0), U32(1) << (width - U32(1) & U32(31)))
+    # a field that reaches past bit 31 is filled with the sign by the arithmetic shift
+    short = np.asarray(a).view(I32) >> offset.astype(I32)
+    return np.where(offset + width < 32, ((field ^ top) - top).view(I32), np.where(width == 0, I32(0), short))
+
+
+valu("v_bfe_u32", "u32 = u32 u32 u32", _bfe_u32)
+valu("v_bfe_i32", "i32 = i32 u32 u32", _bfe_i32)
+valu("v_bfm_b32", "u32 = u32 u32", lambda a, b: ((U32(1) << (a & U32(31))) - U32(1)) << (b & U32(31)))
+valu("v_alignbit_b32", "u32 = u32 u32 u32", lambda a, b, c: (wide(a) << U64(32) | wide(b)) >> wide(c & U32(31)))
+valu("v_alignbyte_b32", "u32 = u32 u32 u32", lambda a, b, c: (wide(a) << U64(32) | wide(b)) >> wide((c & U32(3)) * U32(8)))
+
+
+def _perm(a, b, c):
+    """Each byte of ``c`` selects a byte of {a, b} (b holds bytes 0-3), a sign, 0x00 or 0xff."""
+    data = wide(a) << U64(32) | wide(b)
+    out = np.zeros(np.broadcast_shapes(np.shape(data), np.shape(c)), U32)
+    for i in range(4):
+        select = c >> U32(8 * i) & U32(0xFF)
+        byte = data >> wide(np.minimum(select, U32(7)) * U32(8)) & U64(0xFF)
+        sign_at = np.where(select >= 8, (select - U32(8)) * U32(16) + U32(15), U32(0)) & U32(63)
+        sign = (data >> wide(sign_at) & U64(1)) * U64(0xFF)
+        value = np.where(select <= 7, byte, np.where(select <= 11, sign, np.where(select == 12, U64(0), U64(0xFF))))
+        out |= value.astype(U32) << U32(8 * i)
+    return out
+
+
+valu("v_perm_b32", "u32 = u32 u32 u32", _perm)
+
+
+def _bits(a) -> np.ndarray:
+    """[..., 32], lowest first."""
+    a = np.ascontiguousarray(a, dtype=U32)
+    return np.unpackbits(a.view(U8).reshape(*a.shape, 4), axis=-1, bitorder="little").view(bool)
+
+
+def _first(bits):
+    return np.where(bits.any(axis=-1), bits.argmax(axis=-1), -1).astype(I32)
+
+
+valu("v_bfrev_b32", "u32 = u32", lambda a: np.packbits(_bits(a)[..., ::-1], axis=-1, bitorder="little").view(U32)[..., 0])
+valu("v_ffbl_b32", "i32 = u32", lambda a: _first(_bits(a)))
+valu("v_ffbh_u32", "i32 = u32", lambda a: _first(_bits(a)[..., ::-1]))
+
+
+def _ffbh_i32(a):
+    bits = _bits(a)[..., ::-1]
+    return _first(bits != bits[..., :1])
+
+
+valu("v_ffbh_i32", "i32 = u32", _ffbh_i32)
+valu("v_bcnt_u32_b32", "u32 = u32 u32", lambda a, b: _bits(a).sum(axis=-1).astype(U32) + b)
+
+
+def _below(half: int):
+    lane = np.arange(LANES)
+    bits = [(1 << min(max(int(n) - 32 * half, 0), 32)) - 1 for n in lane]
+    mask = np.array(bits, dtype=U64).astype(U32)
+    return lambda a, b: _bits(np.broadcast_to(a, np.broadcast_shapes(np.shape(a), (1, LANES))) & mask).sum(-1).astype(U32) + b
+
+
+valu("v_mbcnt_lo_u32_b32", "u32 = u32 u32", _below(0))
+valu("v_mbcnt_hi_u32_b32", "u32 = u32 u32", _below(1))
+valu("v_sad_u32", "u32 = u32 u32 u32", lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c)
+
+# -- 64-bit ------------------------------------------------------------------------------------------------------------
+
+valu("v_mov_b64", "u64 = u64", np.positive)
+valu("v_lshlrev_b64", "u64 = u32 u64", lambda a, b: b << wide(a & U32(63)))
+valu("v_lshrrev_b64", "u64 = u32 u64", lambda a, b: b >> wide(a & U32(63)))
+valu("v_ashrrev_i64", "i64 = u32 i64", lambda a, b: b >> (a & U32(63)).astype(I64))
+valu("v_lshl_add_u64", "u64 = u64 u32 u64", lambda a, b, c: (a << wide(np.minimum(b & U32(7), U32(4)))) + c)
+
+# -- 16-bit ------------------------------------------------------------------------------------------------------------
+
+valu("v_add_u16", "u16 = u16 u16", np.add)
+valu("v_sub_u16", "u16 = u16 u16", np.subtract)
+valu("v_subrev_u16", "u16 = u16 u16", lambda a, b: b - a)
+valu("v_mul_lo_u16", "u16 = u16 u16", np.multiply)
+valu("v_lshlrev_b16", "u16 = u16 u16", lambda a, b: b << (a & U16(15)))
+valu("v_lshrrev_b16", "u16 = u16 u16", lambda a, b: b >> (a & U16(15)))
+valu("v_ashrrev_i16", "i16 = u16 i16", lambda a, b: b >> (a & U16(15)).astype(I16))
+valu("v_min_u16", "u16 = u16 u16", np.minimum)
+valu("v_max_u16", "u16 = u16 u16", np.maximum)
+valu("v_min_i16", "i16 = i16 i16", np.minimum)
+valu("v_max_i16", "i16 = i16 i16", np.maximum)
+valu("v_mad_u16", "u16 = u16 u16 u16", lambda a, b, c: a * b + c)
+valu("v_pack_b32_f16", "u32 = u16 u16", lambda a, b: a.astype(U32) | b.astype(U32) << U32(16))
+
+# -- comparisons -------------------------------------------------------------------------------------------------------
+
+RELATIONS = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "f": lambda a, b: np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b)), bool),
+    "t": lambda a, b: np.ones(np.broadcast_shapes(np.shape(a), np.shape(b)), bool),
+}
+for _type in ("u32", "i32", "u64", "i64", "u16", "i16"):
+    for _relation, _function in RELATIONS.items():
+        compare(f"v_cmp_{_relation}_{_type}", f"{_type} {_type}", _function)
+
+# -- carries -----------------------------------------------------------------------------------------------------------
+
+
+@op("v_add_co_u32", "v_sub_co_u32", "v_subrev_co_u32", "v_addc_co_u32", "v_subb_co_u32", "v_subbrev_co_u32")
+def v_add_co(instruction: Instruction):
+    only(instruction, *SDWA, *DPP)
+    name = instruction.name
+    target, carry_out, a, b, *carry_in = instruction.operands
+    if name.startswith(("v_subrev", "v_subbrev")):
+        a, b = b, a
+        if instruction.encoding in ("sdwa", "dpp"):
+            raise IllegalInstruction(instruction.text)
+    first, second = sources(instruction, (a, b), ["u32", "u32"])
+    carry = read_mask(carry_in[0]) if carry_in else None
+    write = result_writer(instruction, "u32")
+    subtract = "sub" in name
+
+    def step(g):
+        x, y = wide(first(g)), wide(second(g))
+        c = wide(carry(g)) if carry else U64(0)
+        total = np.broadcast_to(x - y - c if subtract else x + y + c, (g.n, LANES))
+        g.set_s64(carry_out.index, mask_of(np.ascontiguousarray((total >> U64(32) != 0) & g.lanes)))
+        write(g, total.astype(U32))
+
+    return step
+
+
+@op("v_mad_u64_u32", "v_mad_i64_i32")
+def v_mad_64(instruction: Instruction):
+    only(instruction)
+    target, carry_out, *ins = instruction.operands
+    signed = instruction.name.endswith("i32")
+    a, b = (vector(o, "i32" if signed else "u32") for o in ins[:2])
+    c, write = vector(ins[2], "i64" if signed else "u64"), write_vector(target, "u64")
+    dtype = I64 if signed else U64
+
+    def step(g):
+        product = np.asarray(a(g)).astype(dtype) * np.asarray(b(g)).astype(dtype)
+        addend = c(g)
+        total = np.broadcast_to(product + addend, (g.n, LANES))
+        overflow = (total < addend) != (product < 0) if signed else total < product
+        g.set_s64(carry_out.index, mask_of(np.ascontiguousarray(np.broadcast_to(overflow, (g.n, LANES)) & g.lanes)))
+        write(g, total.view(U64) if total.flags.c_contiguous else np.ascontiguousarray(total).view(U64))
+
+    return step
+
+
+# -- between lanes and scalars -----------------------------------------------------------------------------------------
+
+
+@op("v_cndmask_b32")
+def v_cndmask(instruction: Instruction):
+    only(instruction, *SDWA, *DPP)
+    target, a, b, mask = instruction.operands
+    kind = "f32" if a.neg or a.abs or b.neg or b.abs else "u32"
+    if_clear, if_set = sources(instruction, (a, b), [kind, kind])
+    chosen, write = read_mask(mask), result_writer(instruction, kind)
+    return lambda g: write(g, np.where(chosen(g), if_set(g), if_clear(g)))
+
+
+def _first_lane(g) -> np.ndarray:
+    """The lowest active lane of each wave; lane 0 where none is."""
+    return g.lanes.argmax(axis=1)
+
+
+@op("v_readfirstlane_b32")
+def v_readfirstlane(instruction: Instruction):
+    write, source = write_scalar(instruction.operands[0], "u32"), vector(instruction.operands[1], "u32")
+
+    def step(g):
+        value = np.broadcast_to(source(g), (g.n, LANES))
+        write(g, value[np.arange(g.n), _first_lane(g)])
+
+    return step
+
+
+@op("v_readlane_b32")
+def v_readlane(instruction: Instruction):
+    write = write_scalar(instruction.operands[0], "u32")
+    source, lane = vector(instruction.operands[1], "u32"), scalar(instruction.operands[2], "u32")
+
+    def step(g):
+        value = np.broadcast_to(source(g), (g.n, LANES))
+        write(g, value[np.arange(g.n), np.broadcast_to(lane(g) & U32(63), (g.n,))])
+
+    return step
+
+
+@op("v_writelane_b32")
+def v_writelane(instruction: Instruction):
+    target = instruction.operands[0]
+    value, lane = scalar(instruction.operands[1], "u32"), scalar(instruction.operands[2], "u32")
+    file = target.kind
+
+    def step(g):
+        register = (g.w.vgpr if file == "v" else g.w.acc)[target.index]
+        waves = np.arange(g.w.n)[g.sel]
+        register[waves, np.broadcast_to(lane(g) & U32(63), (g.n,))] = value(g)  # whatever EXEC says
+
+    return step
+
+
+@op("v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32", "v_accvgpr_read", "v_accvgpr_write")
+def v_accvgpr(instruction: Instruction):
+    source, write = vector(instruction.operands[1], "u32"), write_vector(instruction.operands[0], "u32")
+    return lambda g: write(g, np.asarray(source(g)))
+
+
+@op("v_swap_b32")
+def v_swap(instruction: Instruction):
+    a, b = instruction.operands
+
+    def step(g):
+        old_a, old_b = g.v(a.index).copy(), g.v(b.index).copy()
+        g.set_v(a.index, old_b)
+        g.set_v(b.index, old_a)
+
+    return step
+
+
+@op("v_nop")
+def v_nop(_instruction):
+    return lambda g: None
+
+
