@@ -1,20 +1,24 @@
 """An AQL queue: the packet processor's side of the HSA queue protocol.
 
 Packets are taken in order.  A packet is taken when the doorbell has announced it *and* its header is no longer
-INVALID; afterwards its header is INVALID again and the read index has moved.  Barrier packets hold the queue until their
-signals are zero.  Completing a packet writes its times into the completion signal, counts the signal down, and wakes who
-waits through the signal's mailbox.  Layouts: HSA runtime specification 1.2, 2.8 and 2.9; amd_hsa_queue.h,
+INVALID; afterwards its header is INVALID again and the read index has moved.  Barrier packets hold the queue until
+their signals are zero.  Completing a packet writes its times into the completion signal, counts the signal down, and
+wakes who waits through the signal's mailbox.  Layouts: HSA runtime specification 1.2, 2.8 and 2.9; amd_hsa_queue.h,
 amd_hsa_signal.h.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from .exec.batch import WaveError
+from .exec.dispatch import BadDispatch, Dispatch
+from .memory import MemoryFault
 from .uapi import (
     EC_QUEUE_PACKET_UNSUPPORTED,
     EC_QUEUE_PACKET_VENDOR_UNSUPPORTED,
+    EC_QUEUE_WAVE_ILLEGAL_INSTRUCTION,
     atomic_add64,
     ffi,
 )
@@ -27,9 +31,10 @@ AMD_FORMAT_PM4_IB = 1
 PM4_TYPE3 = 3
 PM4_NOP, PM4_INDIRECT_BUFFER, PM4_ACQUIRE_MEM = 0x10, 0x3F, 0x58
 PACKET = 64
+BARRIER_BIT = 1 << 8
 
-# amd_signal_t
-SIGNAL_SIZE, SIGNAL_VALUE, SIGNAL_MAILBOX, SIGNAL_EVENT, SIGNAL_START, SIGNAL_END = 64, 8, 16, 24, 32, 40
+READ_INDEX = 128  # in amd_queue_t
+SIGNAL_VALUE = 8  # in amd_signal_t; mailbox pointer, event id, start and end ticks are the words that follow
 
 
 class UnsupportedPacket(Exception):
@@ -40,30 +45,49 @@ class UnsupportedPacket(Exception):
         self.code = code
 
 
+class Kernel(NamedTuple):
+    """A dispatch in execution."""
+
+    index: int  # of its packet
+    dispatch: Dispatch
+    completion: int
+    start: int
+
+
 class AqlQueue:
     kind = "AQL"
 
     def __init__(self, driver: Driver, queue_id: int, gpu: int, args):
         self._driver, self.id, self.gpu = driver, queue_id, gpu
         self._space, self._counters = driver.space, driver.counters[gpu]
-        self._ring_address, size = args.ring_base_address, args.ring_size
-        ring = self._space.pointer(gpu, self._ring_address, size, write=True)
-        ring_bytes = memoryview(ffi.buffer(ring, size)).cast("B")
-        self._bytes, self._words, self._halves = ring_bytes, ring_bytes.cast("Q"), ring_bytes.cast("H")
-        self._packets = size // PACKET
-        self._rptr = ffi.cast("uint64_t *", self._space.pointer(gpu, args.read_pointer_address, 8, write=True))
+        self._ring_at, self._ring_size = args.ring_base_address, args.ring_size
+        self._rptr_at = args.read_pointer_address
+        self._packets = args.ring_size // PACKET
+        self._cells: dict[int, object] = {}  # words of memory by address
+        self._resolve()
         self._read = 0
+        self._running: list[Kernel] = []  # launched, in order; they may end in another
         self.doorbell = -1  # index of the last packet announced
         self._error_area = args.ctx_save_restore_address
         self.cu_mask: bytes | None = None
         self.priority = args.queue_priority
-        self.halted = False
-        self._cells: dict[int, object] = {}  # signal handle -> its value, good for one generation of the address space
-        self._generation = -1
+        save = self._space.find(self._error_area)
+        self.save_area = (save.start, save.end) if save is not None and not save.handle else (0, 0)
+        self.halted = self.evicted = False
+
+    def _resolve(self) -> None:
+        """Look the ring up in the page tables.  It and the signals found are good for one generation of the address
+        space, as long as nothing is freed."""
+        self._generation = self._space.generation
+        self._cells.clear()
+        ring = ffi.buffer(self._space.pointer(self.gpu, self._ring_at, self._ring_size, write=True), self._ring_size)
+        self._bytes = memoryview(ring).cast("B")
+        self._words, self._halves = self._bytes.cast("Q"), self._bytes.cast("H")
+        self._rptr = ffi.cast("uint64_t *", self._space.pointer(self.gpu, self._rptr_at, 8, write=True))
 
     @property
     def pending(self) -> bool:
-        return not self.halted and self._read <= self.doorbell
+        return (self._read <= self.doorbell or bool(self._running)) and not self.halted and not self.evicted
 
     def describe(self) -> str:
         return f"AQL queue {self.id} (GPU {self.gpu})"
@@ -74,28 +98,37 @@ class AqlQueue:
 
     def step(self, budget: int) -> bool:
         """Take up to ``budget`` packets.  True if any was taken."""
+        if self._generation != self._space.generation:
+            self._resolve()
+        moved = self._advance_kernels() if self._running else False
         taken = 0
         while taken < budget and self._read <= self.doorbell:
             slot = self._read % self._packets
             header = self._halves[slot * 32]
             if header & 0xFF == INVALID:
                 break  # announced by a later packet's producer, not written yet
+            if header & BARRIER_BIT and self._running:
+                break
             if not self._execute(slot, header & 0xFF):
                 break
             self._halves[slot * 32] = INVALID
             self._read += 1
-            self._rptr[0] = self._read
+            self._publish_read()
             taken += 1
-        return taken > 0
+        return taken > 0 or moved
+
+    def _publish_read(self) -> None:
+        """A kernel may read its dispatch packet for as long as it runs: its slot is not given back before."""
+        self._rptr[0] = self._running[0].index if self._running else self._read
 
     def _execute(self, slot: int, kind: int) -> bool:
         """One packet; False if it has to wait."""
         words, base = self._words, slot * 8
-        start = self._driver.ticks()
+        completion = words[base + 7]
+        start = self._driver.ticks() if completion else 0
         if kind in (BARRIER_AND, BARRIER_OR):
-            signals = [s for s in words[base + 1 : base + 6] if s]
-            met = (self._cell(s)[0] == 0 for s in signals)
-            if signals and not (all(met) if kind == BARRIER_AND else any(met)):
+            met = [self._word(s + SIGNAL_VALUE)[0] == 0 for s in words[base + 1 : base + 6] if s]
+            if met and not (all(met) if kind == BARRIER_AND else any(met)):
                 return False
             self._counters.add("aql_barrier_and" if kind == BARRIER_AND else "aql_barrier_or")
         elif kind == VENDOR_SPECIFIC and words[base] >> 16 & 0xFF == AMD_FORMAT_PM4_IB:
@@ -103,13 +136,47 @@ class AqlQueue:
             self._counters.add("aql_vendor")
         elif kind == VENDOR_SPECIFIC:
             raise UnsupportedPacket(self._message(slot, "vendor packet"), EC_QUEUE_PACKET_VENDOR_UNSUPPORTED)
+        elif kind == KERNEL_DISPATCH:
+            self._launch(slot, completion, start)
+            self._counters.add("aql_dispatch")
+            return True
         else:
-            what = "kernel dispatch" if kind == KERNEL_DISPATCH else f"packet of type {kind}"
-            raise UnsupportedPacket(self._message(slot, what), EC_QUEUE_PACKET_UNSUPPORTED)
-        completion = words[base + 7]
+            raise UnsupportedPacket(self._message(slot, f"packet of type {kind}"), EC_QUEUE_PACKET_UNSUPPORTED)
         if completion:
             self._complete(completion, start)
         return True
+
+    def _launch(self, slot: int, completion: int, start: int) -> None:
+        packet = bytes(self._bytes[slot * PACKET : (slot + 1) * PACKET])
+        where = self._ring_at + slot * PACKET
+        queue = self._rptr_at - READ_INDEX
+        try:
+            dispatch = self._driver.executor.launch(self.gpu, packet, where, queue, self.cu_mask)
+        except BadDispatch as bad:
+            raise UnsupportedPacket(self._message(slot, f"dispatch ({bad})"), bad.code) from None
+        self._running.append(Kernel(self._read, dispatch, completion, start))
+
+    def _advance_kernels(self) -> bool:
+        """One turn for every kernel that runs.  True unless all of them only wait."""
+        moved = False
+        for kernel in list(self._running):
+            try:
+                done, active = kernel.dispatch.step()
+            except WaveError as error:
+                raise self._kernel_error(kernel, error) from error
+            moved |= active
+            if done:
+                self._running.remove(kernel)
+                if kernel.completion:
+                    self._complete(kernel.completion, kernel.start)
+                self._publish_read()
+        return moved
+
+    def _kernel_error(self, kernel: Kernel, error: WaveError) -> Exception:
+        text = f"{self.describe()}: {kernel.dispatch.describe(error)}"
+        if isinstance(error.cause, MemoryFault):
+            return error.cause.told(text)
+        return UnsupportedPacket(text, EC_QUEUE_WAVE_ILLEGAL_INSTRUCTION)
 
     def _message(self, slot: int, what: str) -> str:
         return (
@@ -117,26 +184,21 @@ class AqlQueue:
             + self._bytes[slot * PACKET : (slot + 1) * PACKET].hex(" ", 4)
         )
 
-    def _cell(self, signal: int):
-        """The value of a signal, resolved through the page tables once for as long as nothing is freed."""
-        if self._generation != self._space.generation:
-            self._generation = self._space.generation
-            self._cells.clear()
-        cell = self._cells.get(signal)
+    def _word(self, address: int):
+        """A word that the packet processor may write, of a signal or a mailbox; looked up once."""
+        cell = self._cells.get(address)
         if cell is None:
-            value = self._space.pointer(self.gpu, signal + SIGNAL_VALUE, 8, write=True)
-            cell = self._cells[signal] = ffi.cast("int64_t *", value)
+            cell = ffi.cast("uint64_t *", self._space.pointer(self.gpu, address, 8, write=True))
+            self._cells[address] = cell
         return cell
 
     def _complete(self, signal: int, start: int) -> None:
-        cell = self._cell(signal)
-        times = ffi.cast("uint64_t *", cell) + (SIGNAL_START - SIGNAL_VALUE) // 8
-        times[0], times[1] = start, self._driver.ticks()
-        head = ffi.cast("uint64_t *", cell)
-        mailbox, event = head[1], head[2] & 0xFFFFFFFF  # read before the count: afterwards the signal may be gone
-        atomic_add64(cell, -1)
+        value = self._word(signal + SIGNAL_VALUE)
+        mailbox, event = value[1], value[2] & 0xFFFFFFFF  # read before the count: afterwards the signal may be gone
+        value[3], value[4] = start, self._driver.ticks()
+        atomic_add64(value, -1)
         if mailbox:
-            ffi.cast("uint64_t *", self._space.pointer(self.gpu, mailbox, 8, write=True))[0] = event
+            self._word(mailbox)[0] = event
             self._driver.events.set(event)
 
     def _indirect_buffer(self, slot: int) -> None:

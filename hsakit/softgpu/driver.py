@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import threading
 import time
 
 import numpy as np
@@ -19,7 +18,8 @@ from . import uapi as k
 from .aql import AqlQueue
 from .counters import Counters
 from .events import EventTable
-from .memory import PAGE, AddressSpace, Backing
+from .exec.executor import Executor
+from .memory import PAGE, AddressSpace, Backing, MemoryFault, Overlap
 from .node import NodeSpec
 from .processor import Processor
 from .sdma import SdmaQueue
@@ -51,6 +51,8 @@ class Driver:
         self.events = EventTable()
         self.space = AddressSpace()
         self.fault = faults.from_environment()
+        self.apertures = (LDS_BASE >> 32, SCRATCH_BASE >> 32)
+        self.executor = Executor(self)
         self.counters = [Counters(self.tree.node(g) / "packets", spec.gpu.engines) for g in range(spec.gpus)]
         # A GPU's file holds its memory, and behind it the pages of system memory that the driver hands out.
         self._vram = [Backing(f"gpu{g}", (spec.gpu.vram_gib << 30) + GTT_SIZE) for g in range(spec.gpus)]
@@ -77,7 +79,7 @@ class Driver:
             k.DESTROY_EVENT: ("struct kfd_ioctl_destroy_event_args *", self._destroy_event),
             k.SET_EVENT: ("struct kfd_ioctl_set_event_args *", self._set_event),
             k.RESET_EVENT: ("struct kfd_ioctl_reset_event_args *", self._reset_event),
-            k.WAIT_EVENTS: ("struct kfd_ioctl_wait_events_args *", self.events.wait),
+            k.WAIT_EVENTS: ("struct kfd_ioctl_wait_events_args *", self._wait_events),
             k.GET_PROCESS_APERTURES_NEW: ("struct kfd_ioctl_get_process_apertures_new_args *", self._apertures),
             k.ALLOC_MEMORY_OF_GPU: ("struct kfd_ioctl_alloc_memory_of_gpu_args *", self._allocate),
             k.FREE_MEMORY_OF_GPU: ("struct kfd_ioctl_free_memory_of_gpu_args *", self._free),
@@ -123,11 +125,17 @@ class Driver:
             return -1
         try:
             call[1](ffi.cast(call[0], argument))
+            return 0
         except Refused as refusal:
             log.debug("ioctl 0x%02x refused: %s", number, refusal)
             ffi.errno = refusal.errno
-            return -1
-        return 0
+        except (MemoryFault, Overlap) as refusal:  # an address that the call names
+            log.debug("ioctl 0x%02x refused: %s", number, refusal)
+            ffi.errno = errno.EFAULT if isinstance(refusal, MemoryFault) else errno.EADDRINUSE
+        except Exception:
+            log.exception("ioctl 0x%02x: internal error of the software node", number)
+            ffi.errno = errno.EIO
+        return -1
 
     def halt(self) -> None:
         """The process ends: stop the processors, let go of everyone who waits, answer nothing more."""
@@ -197,11 +205,17 @@ class Driver:
                 args.mmap_offset = self.spec.gpus * DOORBELL_BYTES + gpu * PAGE
                 new = self.space.add(start, size, self._device.base + args.mmap_offset, "registers")
             elif flags & k.MEM_USERPTR:
-                # Pages the thunk mapped for this allocation and unmaps only after freeing it: reached directly.
+                # Pages the thunk mapped at this address for this allocation, and unmaps only after freeing it, are
+                # reached directly; at another address they are the application's.
                 ring = bool(flags & k.MEM_AQL_QUEUE)
-                kind = "aql-ring" if ring else "host"
                 new = self.space.add(
-                    start, size, args.mmap_offset, kind, read_only=read_only, bytes=size // 2 if ring else size
+                    start,
+                    size,
+                    args.mmap_offset,
+                    "aql-ring" if ring else "host memory",
+                    read_only=read_only,
+                    foreign=args.mmap_offset != start,
+                    bytes=size // 2 if ring else size,
                 )
             else:
                 new = self._allocate_pages(args, gpu, flags, read_only)
@@ -269,27 +283,32 @@ class Driver:
         if args.op != k.SVM_SET_ATTR:
             raise Refused(errno.EINVAL, f"SVM operation {args.op}")
         start, size = args.start_addr, args.size
+        if start % PAGE or size % PAGE or size == 0:
+            raise Refused(errno.EINVAL, f"SVM range [{start:#x}, {start + size:#x}) is not one of pages")
+        if C.mincore(ffi.cast("void *", start), size, ffi.new("unsigned char[]", size // PAGE)):
+            raise Refused(errno.EFAULT, f"[{start:#x}, {start + size:#x}) is not all mapped in the process")
         with self.processor.stopped():
-            known = self.space.find(start)
-            if known is None or known.end <= start:
-                known = self.space.add(start, size, start, "pinned host memory", foreign=True)
-            elif known.foreign and known.end < start + size:
-                known.end = start + size
-            for i in range(args.nattr):
-                kind, value = args.attrs[i].type, args.attrs[i].value
-                if kind in (k.SVM_ATTR_ACCESS, k.SVM_ATTR_ACCESS_IN_PLACE):
-                    known.gpus.add(self._gpu(value))
-                elif kind == k.SVM_ATTR_NO_ACCESS:
-                    known.gpus.discard(self._gpu(value))
-                elif kind in (k.SVM_ATTR_SET_FLAGS, k.SVM_ATTR_CLR_FLAGS) and value & k.SVM_FLAG_GPU_RO:
-                    known.read_only = kind == k.SVM_ATTR_SET_FLAGS
+            for piece in self.space.pinned(start, start + size):
+                for i in range(args.nattr):
+                    self._set_attribute(piece, args.attrs[i].type, args.attrs[i].value)
+            self.space.generation += 1
+
+    def _set_attribute(self, pinned, kind: int, value: int) -> None:
+        if kind in (k.SVM_ATTR_ACCESS, k.SVM_ATTR_ACCESS_IN_PLACE):
+            pinned.gpus.add(self._gpu(value))
+        elif kind == k.SVM_ATTR_NO_ACCESS:
+            pinned.gpus.discard(self._gpu(value))
+        elif kind in (k.SVM_ATTR_SET_FLAGS, k.SVM_ATTR_CLR_FLAGS) and value & k.SVM_FLAG_GPU_RO:
+            pinned.read_only = kind == k.SVM_ATTR_SET_FLAGS
 
     # -- queues ----------------------------------------------------------------------------------------------------
 
     def _create_queue(self, args) -> None:
         gpu = self._gpu(args.gpu_id)
         with self.processor.stopped():
-            doorbell = next(i for i in range(DOORBELLS) if i not in self._doorbells_taken[gpu])
+            doorbell = next((i for i in range(DOORBELLS) if i not in self._doorbells_taken[gpu]), None)
+            if doorbell is None:
+                raise Refused(errno.ENOMEM, f"all {DOORBELLS} queues of GPU {gpu} are taken")
             id_, self._next_queue = self._next_queue, self._next_queue + 1
             if args.queue_type == k.QUEUE_TYPE_COMPUTE_AQL:
                 queue, idle = AqlQueue(self, id_, gpu, args), 0xFFFFFFFFFFFFFFFF
@@ -326,6 +345,8 @@ class Driver:
             if queue.kind == "SDMA":
                 self._engine_slots[gpu].discard(queue.slot)
             del self._queues[args.queue_id]
+            # The thunk pinned the save area for this queue and unmaps it now, of which a driver is told by the kernel.
+            self.space.unpin(*queue.save_area)
 
     def _queue(self, id_: int) -> tuple[int, object]:
         if id_ not in self._queues:
@@ -333,12 +354,12 @@ class Driver:
         return self._queues[id_]
 
     def _update_queue(self, args) -> None:
-        """Priority, or ring size 0, which takes the queue off the hardware until it is given one again."""
+        """Priority; or a share of 0, which takes the queue off the hardware until it is given one again."""
         with self.processor.stopped():
-            queue = self._queue(args.queue_id)[1]
+            index, queue = self._queue(args.queue_id)
             queue.priority = args.queue_priority
-            if args.ring_size == 0 or args.queue_percentage == 0:
-                queue.halted = True
+            queue.evicted = args.ring_size == 0 or args.queue_percentage == 0
+            self.processor.wake(index)
 
     def _set_cu_mask(self, args) -> None:
         if args.num_cu_mask == 0 or args.num_cu_mask % 32:
@@ -355,6 +376,11 @@ class Driver:
             raise Refused(errno.ENOSPC, "all signal events are taken")
         args.event_id = args.event_trigger_data = args.event_slot_index = event.id
         args.event_page_offset = EVENT_PAGE_OFFSET
+
+    def _wait_events(self, args) -> None:
+        failure = self.events.wait(args)
+        if failure:
+            raise Refused(failure, "a wait for an event that does not exist, or was destroyed meanwhile")
 
     def _destroy_event(self, args) -> None:
         if not self.events.destroy(args.event_id):

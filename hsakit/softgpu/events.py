@@ -7,6 +7,8 @@ a wait; setting wakes every waiter.
 
 from __future__ import annotations
 
+import errno
+import heapq
 import threading
 import time
 
@@ -14,6 +16,7 @@ from .uapi import (
     EVENT_HW_EXCEPTION,
     EVENT_MEMORY,
     EVENT_SIGNAL,
+    NONSIGNAL_EVENT,
     SIGNAL_EVENT_LIMIT,
     WAIT_RESULT_COMPLETE,
     WAIT_RESULT_FAIL,
@@ -31,8 +34,28 @@ class Event:
         self.id, self.kind, self.auto_reset = id_, kind, auto_reset
         self.signaled = False
         self.age = 2  # 0 and 1 mean "no age known" to a waiter
-        self.waiters: set[threading.Lock] = set()  # held locks: releasing one wakes its thread
+        self.waiters: set[_Waiter] = set()
         self.data: tuple | None = None  # what a memory or hardware exception says
+
+
+class _Waiter:
+    """One thread in a wait: ``active`` says which of its events have happened, ``failed`` that one was destroyed."""
+
+    def __init__(self, events: list[Event], seen: list[int], need_all: bool):
+        self.events, self.need_all = events, need_all
+        # An age of 0 asks for the event's state; another one, whether the event was set since.
+        self.active = [event.signaled or age not in (0, event.age) for event, age in zip(events, seen)]
+        self.failed = False
+        self.wake = threading.Lock()  # held; released to wake.  A bare lock: its timed acquire blocks in C
+        self.wake.acquire()
+
+    @property
+    def done(self) -> bool:
+        return self.failed or (all(self.active) if self.need_all else any(self.active))
+
+    def notify(self) -> None:
+        if self.wake.locked():
+            self.wake.release()
 
 
 class EventTable:
@@ -41,25 +64,36 @@ class EventTable:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._events: dict[int, Event] = {}
-        self._next = 1
+        # Signal events have slots in a page, 0 is none; the others are numbered where no slot can be.
+        self._free_slots = list(range(1, SIGNAL_EVENT_LIMIT))  # a heap: the lowest free one is next
+        self._next_other = NONSIGNAL_EVENT
         self._halted = False
 
+    def __len__(self) -> int:
+        return len(self._events)
+
     def create(self, kind: int, auto_reset: bool) -> Event | None:
-        """A new event with the lowest free id, or None when the page of signal events is full."""
+        """A new event, or None when the page of signal events is full."""
         with self._lock:
-            for _ in range(SIGNAL_EVENT_LIMIT):
-                id_, self._next = self._next, self._next % (SIGNAL_EVENT_LIMIT - 1) + 1
-                if id_ not in self._events:
-                    event = self._events[id_] = Event(id_, kind, auto_reset)
-                    return event
-            return None
+            if kind != EVENT_SIGNAL:
+                id_, self._next_other = self._next_other, self._next_other + 1
+            elif self._free_slots:
+                id_ = heapq.heappop(self._free_slots)
+            else:
+                return None
+            event = self._events[id_] = Event(id_, kind, auto_reset)
+            return event
 
     def destroy(self, id_: int) -> bool:
         with self._lock:
             event = self._events.pop(id_, None)
             if event is None:
                 return False
-            self._wake(event)
+            if event.kind == EVENT_SIGNAL:
+                heapq.heappush(self._free_slots, id_)
+            for waiter in event.waiters:
+                waiter.failed = True
+                waiter.notify()
             return True
 
     def set(self, id_: int) -> bool:
@@ -96,73 +130,73 @@ class EventTable:
                     self._set(event)
 
     @staticmethod
-    def _wake(event: Event) -> None:
-        for waiter in event.waiters:
-            if waiter.locked():
-                waiter.release()
-
-    def _set(self, event: Event) -> None:
+    def _set(event: Event) -> None:
         # As in the kernel: a waiting thread takes an auto-reset event, else it stays set for the next one.
         event.signaled = not event.auto_reset or not event.waiters
         event.age += 1
-        self._wake(event)
+        for waiter in event.waiters:
+            waiter.active = [active or e is event for active, e in zip(waiter.active, waiter.events)]
+            waiter.notify()
 
     def halt(self) -> None:
         """Let every waiter go, now and later: the process is ending."""
         with self._lock:
             self._halted = True
             for event in self._events.values():
-                self._wake(event)
+                for waiter in event.waiters:
+                    waiter.notify()
 
-    def wait(self, args) -> None:
-        """AMDKFD_IOC_WAIT_EVENTS: fills ``args.wait_result`` and the events' data."""
+    def wait(self, args) -> int:
+        """AMDKFD_IOC_WAIT_EVENTS: fills ``args.wait_result`` and the events' data.  Returns 0 or the call's errno."""
         data = ffi.cast("struct kfd_event_data *", args.events_ptr)
-        count, need_all, timeout = args.num_events, bool(args.wait_for_all), args.timeout
-        deadline = None if timeout == FOREVER else time.monotonic() + timeout / 1000
-        waiter = threading.Lock()  # a bare lock: its timed acquire blocks in C
-        waiter.acquire()
+        count = args.num_events
+        deadline = None if args.timeout == FOREVER else time.monotonic() + args.timeout / 1000
         with self._lock:
             events = [self._events.get(data[i].event_id) for i in range(count)]
             if None in events:
                 args.wait_result = WAIT_RESULT_FAIL
-                return
-            active = []
-            for i, event in enumerate(events):
-                seen = data[i].signal_event_data.last_event_age if event.kind == EVENT_SIGNAL else 0
-                active.append(event.signaled or (seen != 0 and seen != event.age))
-                if event.auto_reset:
-                    event.signaled = False
-            ages = [event.age for event in events]
+                return errno.EINVAL
+            seen = [
+                data[i].signal_event_data.last_event_age if event.kind == EVENT_SIGNAL else 0
+                for i, event in enumerate(events)
+            ]
+            waiter = _Waiter(events, seen, bool(args.wait_for_all))
+            taken = [event for event in events if event.auto_reset and event.signaled]
+            for event in taken:
+                event.signaled = False
             for event in events:
                 event.waiters.add(waiter)
         try:
-            while True:
-                done = all(active) if need_all else any(active)
-                if done or self._halted:
-                    break
+            while not waiter.done and not self._halted:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     break
-                waiter.acquire(timeout=-1 if left is None else left)
-                with self._lock:
-                    for i, event in enumerate(events):
-                        active[i] = active[i] or event.age != ages[i] or event.signaled
-        finally:
+                waiter.wake.acquire(timeout=-1 if left is None else left)
+        except BaseException:  # a signal's handler: the call is begun again, so what it took is given back
             with self._lock:
-                for event in events:
+                for active, event in zip(waiter.active, events):
+                    event.signaled |= event.auto_reset and active
                     event.waiters.discard(waiter)
+            raise
         with self._lock:
-            gone = any(event.id not in self._events for event in events)
-            if done:
+            for event in events:
+                event.waiters.discard(waiter)
+            if waiter.failed:
+                args.wait_result = WAIT_RESULT_FAIL
+                return errno.EIO
+            if waiter.done:
                 for i, event in enumerate(events):
-                    self._report(data[i], event, active[i])
-        args.wait_result = WAIT_RESULT_COMPLETE if done else WAIT_RESULT_FAIL if gone else WAIT_RESULT_TIMEOUT
+                    if waiter.active[i]:
+                        self._report(data[i], event)
+        args.wait_result = WAIT_RESULT_COMPLETE if waiter.done else WAIT_RESULT_TIMEOUT
+        return 0
 
     @staticmethod
-    def _report(entry, event: Event, active: bool) -> None:
+    def _report(entry, event: Event) -> None:
         if event.kind == EVENT_SIGNAL:
-            entry.signal_event_data.last_event_age = event.age
-        elif active and event.data is not None:
+            if entry.signal_event_data.last_event_age:
+                entry.signal_event_data.last_event_age = event.age
+        elif event.data is not None:
             if event.data[0] == "memory":
                 _, gpu_id, address, present = event.data
                 out = entry.memory_exception_data

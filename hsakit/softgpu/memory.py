@@ -11,8 +11,9 @@ looked up in the allocation table: outside a live allocation, or on a GPU it was
 
 from __future__ import annotations
 
+import errno
 import os
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from typing import NamedTuple
 
 from .uapi import C, ffi
@@ -21,6 +22,7 @@ PROT_READ, PROT_WRITE = 1, 2
 MAP_SHARED, MAP_NORESERVE = 0x01, 0x4000
 MADV_DONTFORK, MADV_DONTDUMP = 10, 16
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
+SHORT = 64 << 10  # bytes
 MAP_FAILED = ffi.cast("void *", -1)
 PAGE = 4096
 
@@ -31,6 +33,12 @@ class MemoryFault(Exception):
     def __init__(self, gpu: int, address: int, nbytes: int, reason: str, present: bool = False):
         super().__init__(f"GPU {gpu}: access to {nbytes} bytes at {address:#x}: {reason}")
         self.gpu, self.address, self.present = gpu, address, present
+
+    def told(self, text: str) -> MemoryFault:
+        """The same fault, with another story: a kernel's says which instruction of which wave."""
+        fault = MemoryFault(self.gpu, self.address, 0, "", self.present)
+        fault.args = (f"{text}: {self}",)
+        return fault
 
 
 class Backing:
@@ -80,7 +88,10 @@ class Backing:
 class Allocation:
     """One entry of the table.  ``host`` is where the node reaches the bytes of ``start``."""
 
-    __slots__ = ("handle", "start", "end", "host", "foreign", "read_only", "gpus", "kind", "backing", "offset", "bytes", "vram_of")
+    __slots__ = (
+        *("handle", "start", "end", "host", "foreign", "read_only"),
+        *("gpus", "kind", "backing", "offset", "bytes", "vram_of"),
+    )
 
     def __init__(self, handle: int, start: int, size: int, host: int, kind: str, **where):
         self.handle, self.start, self.end, self.host, self.kind = handle, start, start + size, host, kind
@@ -97,6 +108,17 @@ class Allocation:
     def __repr__(self) -> str:
         return f"{self.kind} [{self.start:#x}, {self.end:#x}) of GPUs {sorted(self.gpus)}"
 
+    def cut(self, at: int) -> Allocation:
+        """Split pinned memory at ``at``; returns the upper piece."""
+        upper = Allocation(0, at, self.end - at, self.host + at - self.start, self.kind, foreign=True)
+        upper.read_only, upper.gpus = self.read_only, set(self.gpus)
+        self.end = at
+        return upper
+
+
+class Overlap(Exception):
+    """A range of addresses that is already another allocation's."""
+
 
 class Place(NamedTuple):
     pointer: int
@@ -104,7 +126,11 @@ class Place(NamedTuple):
 
 
 class AddressSpace:
-    """The allocation table and the accesses that go through it.  GPUs are named by their index on the node."""
+    """The allocation table and the accesses that go through it.  GPUs are named by their index on the node.
+
+    What the driver allocated has a handle.  Pinned ranges of the process's own memory have none: they are attributes
+    of pages, change piece by piece, and end without a word when the process unmaps them, so what is allocated over
+    them later replaces them."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -114,18 +140,24 @@ class AddressSpace:
         self.generation = 0  # counts removals: a resolved pointer is good for as long as this stands still
 
     def __len__(self) -> int:
+        """How many allocations of the driver's live."""
         return len(self._handles)
 
     def __iter__(self):
         return iter(self._handles.values())
 
     def add(self, start: int, size: int, host: int, kind: str, **where) -> Allocation:
+        """A new allocation; raises :class:`Overlap`.  ``start`` 0 is one without an address, reached only by handle."""
+        if start:
+            other = next((a for a in self._within(start, start + size) if a.handle), None)
+            if other is not None:
+                raise Overlap(f"[{start:#x}, {start + size:#x}) overlaps {other}")
+            self.unpin(start, start + size)
         allocation = Allocation(self._next_handle, start, size, host, kind, **where)
         self._next_handle += 1
         self._handles[allocation.handle] = allocation
         if start:
-            insort(self._starts, start)
-            self._at[start] = allocation
+            self._insert(allocation)
         return allocation
 
     def by_handle(self, handle: int) -> Allocation | None:
@@ -135,10 +167,60 @@ class AddressSpace:
         self.generation += 1
         del self._handles[allocation.handle]
         if allocation.start:
-            self._starts.remove(allocation.start)
-            del self._at[allocation.start]
+            self._delete(allocation)
         if allocation.backing is not None:
             allocation.backing.free(allocation.offset, allocation.bytes)
+
+    def _insert(self, allocation: Allocation) -> None:
+        insort(self._starts, allocation.start)
+        self._at[allocation.start] = allocation
+
+    def _delete(self, allocation: Allocation) -> None:
+        del self._starts[bisect_right(self._starts, allocation.start) - 1]
+        del self._at[allocation.start]
+
+    def _within(self, start: int, end: int) -> list[Allocation]:
+        """Everything that has bytes in [start, end), by address."""
+        first = max(bisect_right(self._starts, start) - 1, 0)
+        last = bisect_left(self._starts, end)
+        return [a for a in (self._at[s] for s in self._starts[first:last]) if a.end > start]
+
+    def pinned(self, start: int, end: int) -> list[Allocation]:
+        """The process's own memory [start, end), as pieces that cover it exactly.  Raises :class:`Overlap`."""
+        there = self._within(start, end)
+        other = next((a for a in there if a.handle), None)
+        if other is not None:
+            raise Overlap(f"[{start:#x}, {end:#x}) overlaps {other}")
+        at = start
+        for piece in self._cut_out(start, end):
+            self._pin(at, piece.start)
+            at = piece.end
+        self._pin(at, end)
+        return self._within(start, end)
+
+    def _cut_out(self, start: int, end: int) -> list[Allocation]:
+        """The pinned pieces of [start, end), cut off at its ends."""
+        pieces = []
+        for piece in self._within(start, end):
+            if piece.handle:
+                continue
+            if piece.start < start:
+                piece = piece.cut(start)
+                self._insert(piece)
+            if piece.end > end:
+                self._insert(piece.cut(end))
+            pieces.append(piece)
+        return pieces
+
+    def _pin(self, start: int, end: int) -> None:
+        if start < end:
+            self._insert(Allocation(0, start, end - start, start, "pinned host memory", foreign=True))
+
+    def unpin(self, start: int, end: int) -> None:
+        """Forget pinned ranges in [start, end)."""
+        for piece in self._cut_out(start, end):
+            self.generation += 1
+            self._delete(piece)
 
     def find(self, address: int) -> Allocation | None:
         """The allocation that starts at or below ``address``, if any; it may end before it."""
@@ -151,9 +233,9 @@ class AddressSpace:
         near = [self._at[s] for s in self._starts[max(i - 1, 0) : i + 1]]
         if not near:
             return "there is no allocation"
-        best = min(near, key=lambda a: max(a.start - address, address - a.end + 1, 0))
+        best = min(near, key=lambda a: max(a.start - address, address - a.end))
         gap = f"{best.start - address} bytes before" if address < best.start else f"{address - best.end} bytes past"
-        return f"in {best}" if best.start <= address < best.end else f"{gap} {best}"
+        return f"{gap} {best}"
 
     # -- accesses --------------------------------------------------------------------------------------------------
 
@@ -162,16 +244,25 @@ class AddressSpace:
         allocation = self.find(address)
         if allocation is None or address >= allocation.end:
             raise MemoryFault(gpu, address, nbytes, f"not allocated; nearest: {self.nearest(address)}")
+        self._allow(gpu, allocation, address, nbytes, write)
+        offset = address - allocation.start
+        last = allocation  # pinned memory may be in several pieces
+        while address + nbytes > last.end:
+            following = self._at.get(last.end)
+            if following is None or following.handle or last.handle:
+                raise MemoryFault(gpu, last.end, nbytes, f"{last} ends there, the access began at {address:#x}")
+            self._allow(gpu, following, following.start, nbytes, write)
+            last = following
+        if allocation.kind == "aql-ring" and offset >= allocation.bytes:
+            offset -= allocation.bytes  # the ring's pages are mapped twice, back to back
+        return Place(allocation.host + offset, allocation.foreign)
+
+    @staticmethod
+    def _allow(gpu: int, allocation: Allocation, address: int, nbytes: int, write: bool) -> None:
         if gpu not in allocation.gpus:
             raise MemoryFault(gpu, address, nbytes, f"not mapped for this GPU: {allocation}")
         if write and allocation.read_only:
             raise MemoryFault(gpu, address, nbytes, f"read-only: {allocation}", present=True)
-        if address + nbytes > allocation.end:
-            raise MemoryFault(gpu, allocation.end, nbytes, f"{allocation} ends there, the access began at {address:#x}")
-        offset = address - allocation.start
-        if allocation.kind == "aql-ring" and offset >= allocation.bytes:
-            offset -= allocation.bytes  # the ring's pages are mapped twice, back to back
-        return Place(allocation.host + offset, allocation.foreign)
 
     def pointer(self, gpu: int, address: int, nbytes: int, write: bool):
         """As :meth:`place`, as a ``void *``, for small control data, which foreign memory does not hold."""
@@ -185,13 +276,23 @@ class AddressSpace:
         to = self.place(gpu, destination, nbytes, write=True)
         from_ = self.place(gpu, source, nbytes, write=False)
         if not (to.foreign or from_.foreign):
-            C.memmove(ffi.cast("void *", to.pointer), ffi.cast("void *", from_.pointer), nbytes)
+            # A short one keeps the interpreter's lock, see uapi._load_atomic.
+            move = ffi.memmove if nbytes <= SHORT else C.memmove
+            move(ffi.cast("void *", to.pointer), ffi.cast("void *", from_.pointer), nbytes)
             return
-        # One side is foreign: let the kernel do it.  The other side is ours and always there.
-        local, remote, call = (from_, to, C.process_vm_writev) if to.foreign else (to, from_, C.process_vm_readv)
+        # A side is foreign: let the kernel do it, page by page, so that both sides may be.
+        far_writes = to.foreign
+        local, remote, call = (from_, to, C.process_vm_writev) if far_writes else (to, from_, C.process_vm_readv)
         near = ffi.new("struct iovec *", (ffi.cast("void *", local.pointer), nbytes))
         far = ffi.new("struct iovec *", (ffi.cast("void *", remote.pointer), nbytes))
         done = call(os.getpid(), near, 1, far, 1, 0)
         if done != nbytes:
-            at = (destination if to.foreign else source) + max(done, 0)
+            if done < 0 and ffi.errno != errno.EFAULT:
+                raise OSError(ffi.errno, "process_vm_writev" if far_writes else "process_vm_readv")
+            at = (destination if far_writes else source) + max(done, 0)
             raise MemoryFault(gpu, at, nbytes, "pinned host memory that the process has unmapped or protected")
+
+    def flip(self, gpu: int, address: int) -> None:
+        """Invert the lowest bit of a byte that was just written: a planted fault."""
+        pointer, _ = self.place(gpu, address, 1, write=True)
+        ffi.cast("uint8_t *", pointer)[0] ^= 1

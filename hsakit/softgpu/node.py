@@ -38,6 +38,21 @@ class Gpu:
     sdma_queues_per_engine: int
     cp_queues: int
     caches: tuple[dict, ...]  # level, size_kib, line, type ("data" or "instruction"), count
+    engine_cus: tuple[tuple[int, ...], ...] = ()  # usable CUs of each shader engine: a row an XCC, or one for all XCCs
+
+    @property
+    def active_cus(self) -> tuple[tuple[int, ...], ...]:
+        """Usable CUs of each shader engine of each XCC: ``[xcc][engine]``.  Spread evenly where the file is silent."""
+        if self.engine_cus:
+            return self.engine_cus * (self.xccs // len(self.engine_cus))
+        each, more = divmod(self.cus, self.shader_engines)
+        return (tuple(each + (engine < more) for engine in range(self.shader_engines)),) * self.xccs
+
+    @property
+    def target(self) -> str:
+        """The name of its instruction set, as in gfx942."""
+        major, rest = divmod(self.gfx_target_version, 10000)
+        return f"gfx{major}{rest // 100:x}{rest % 100:x}"
 
     @property
     def total_cus(self) -> int:
@@ -75,13 +90,23 @@ def load(name_or_path: str = "mi300x-8") -> NodeSpec:
     with open(path, "rb") as file:
         data = tomllib.load(file)
     try:
-        gpu = Gpu(**{**data["gpu"], "caches": tuple(data["gpu"]["caches"])})
+        part = data["gpu"]
+        cus = tuple(map(tuple, part.get("engine_cus", ())))
+        gpu = Gpu(**{**part, "caches": tuple(part["caches"]), "engine_cus": cus})
         table = tuple(map(tuple, data.get("recommended_engines", {}).get("table", ())))
         spec = NodeSpec(data["name"], data["gpus"], gpu, data["xgmi"], data["pcie"], table)
     except (KeyError, TypeError) as exc:
         raise ValueError(f"{path}: {exc}") from exc
     if not 1 <= spec.gpus <= 16:
         raise ValueError(f"{path}: gpus = {spec.gpus}; 1 to 16 are possible")
+    if cus and (
+        len(cus) not in (1, gpu.xccs)
+        or any(len(row) != gpu.shader_engines or sum(row) != gpu.cus or max(row) > gpu.cus_per_array for row in cus)
+    ):
+        raise ValueError(
+            f"{path}: gpu.engine_cus is one row, or one for each of {gpu.xccs} XCCs, of {gpu.shader_engines} numbers "
+            f"up to {gpu.cus_per_array} that add up to {gpu.cus}"
+        )
     if table and (len(table) < spec.gpus or any(len(row) < spec.gpus for row in table)):
         raise ValueError(f"{path}: recommended_engines.table is smaller than gpus = {spec.gpus}")
     return spec

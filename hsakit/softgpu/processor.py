@@ -11,7 +11,6 @@ takes its memory or the queue itself away.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 import time
@@ -23,16 +22,16 @@ import numpy as np
 from .aql import UnsupportedPacket
 from .memory import MemoryFault
 from .sdma import UnknownPacket
-from .uapi import EC_QUEUE_WAVE_MEMORY_VIOLATION, C, ffi
+from .uapi import EC_QUEUE_WAVE_MEMORY_VIOLATION, C
 
 if TYPE_CHECKING:
     from .driver import Driver
 
 log = logging.getLogger("hsakit.softgpu")
 
-BUDGET = 64  # packets, or slices of a copy, that a queue advances before it is another's turn
+BUDGET = 64  # packets, or what takes as long, that a queue advances before it is another's turn
 SPIN = 0.002  # seconds of looking without a pause after the last work
-NAPS = ((0.02, 50e-6), (0.2, 200e-6), (float("inf"), 1e-3))  # (idle for less than, then sleep)
+NAPS = ((0.02, 50e-6), (0.2, 200e-6), (2.0, 1e-3), (float("inf"), 2e-3))  # (idle for less than, then sleep)
 SWITCH_INTERVAL = 2e-4
 
 
@@ -40,8 +39,11 @@ class Processor:
     def __init__(self, driver: Driver, doorbells: np.ndarray):
         self._driver = driver
         self._doorbells = doorbells  # every doorbell of every GPU
-        self._seen = doorbells.copy()
-        self._same = (ffi.from_buffer(doorbells), ffi.from_buffer(self._seen), doorbells.nbytes)
+        # What was seen of them.  Bytes, since comparing those does not let go of the interpreter: a thread that spins
+        # in Python gives it back only after a whole switch interval.
+        self._doorbell_bytes = memoryview(doorbells).cast("B")
+        self._seen_bytes = bytearray(self._doorbell_bytes)
+        self._seen = np.frombuffer(self._seen_bytes, dtype=np.uint64)
         self._queues: dict[int, object] = {}  # doorbell index -> queue
         self._busy: dict[int, object] = {}  # those with something to do
         self.lock = threading.Lock()
@@ -74,6 +76,11 @@ class Processor:
         self._busy.pop(index, None)
         del self._queues[index]
 
+    def wake(self, index: int) -> None:
+        """A queue may have become able to go on.  With :meth:`stopped` held."""
+        if self._queues[index].pending:
+            self._busy[index] = self._queues[index]
+
     def halt(self) -> None:
         self._halt = True
         if threading.current_thread() is not self._thread:
@@ -83,33 +90,32 @@ class Processor:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        owner = os.getpid()
         last_work = time.monotonic()
-        while not self._halt and os.getpid() == owner:
+        while not self._halt:
             moved = False
-            with self.lock:
-                self._look()
-                for index, queue in list(self._busy.items()):
-                    if self._advance(queue):
-                        moved = True
-                    if not queue.pending:
-                        del self._busy[index]
+            if self._seen_bytes != self._doorbell_bytes:  # in this order it is one memcmp
+                with self.lock:
+                    self._look()
+            for index in list(self._busy):
+                if self._wanted:
+                    time.sleep(20e-6)
+                with self.lock:
+                    queue = self._busy.get(index)  # it may have been destroyed since
+                    if queue is not None:
+                        moved |= self._advance(queue)
+                        if not queue.pending:
+                            del self._busy[index]
             if moved:
                 last_work = time.monotonic()
-            if self._wanted:
-                time.sleep(20e-6)
-            elif moved:
+                continue
+            idle = time.monotonic() - last_work
+            if idle < SPIN:
                 C.sched_yield()
             else:
-                idle = time.monotonic() - last_work
-                if idle < SPIN:
-                    C.sched_yield()
-                else:
-                    time.sleep(next(nap for limit, nap in NAPS if idle < limit))
+                time.sleep(next(nap for limit, nap in NAPS if idle < limit))
 
     def _look(self) -> None:
-        if C.memcmp(*self._same) == 0:
-            return
+        """Which doorbells were rung?"""
         for index in np.flatnonzero(self._doorbells != self._seen).tolist():
             value = int(self._doorbells[index])
             self._seen[index] = value

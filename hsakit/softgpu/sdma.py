@@ -21,6 +21,7 @@ POLL_EQUAL = 3
 
 SLICE = 4 << 20  # bytes an engine moves before the others get their turn
 ROWS = 512  # the same for rectangles, whose cost is a row
+BYTES_A_PACKET = 64 << 10  # what takes as long to move as a packet takes to decode
 BLOCKED, PROGRESS = False, True
 
 
@@ -38,20 +39,29 @@ class SdmaQueue:
     def __init__(self, driver: Driver, queue_id: int, gpu: int, engine: int, args):
         self._driver, self.id, self.gpu, self.engine = driver, queue_id, gpu, engine
         self._space, self._counters = driver.space, driver.counters[gpu]
-        ring = self._space.pointer(gpu, args.ring_base_address, args.ring_size, write=False)
-        self._ring = memoryview(ffi.buffer(ring, args.ring_size)).cast("B").cast("I")
+        self._ring_at, self._ring_size = args.ring_base_address, args.ring_size
+        self._rptr_at = args.read_pointer_address
         self._mask = args.ring_size // 4 - 1
-        self._rptr = ffi.cast("uint64_t *", self._space.pointer(gpu, args.read_pointer_address, 8, write=True))
+        self._resolve()
         self._read = 0  # bytes, monotonic
         self.doorbell = 0  # the write pointer last rung, in bytes
         self._running: Iterator[bool] | None = None
         self._length = 0
         self._copies = 0
-        self.halted = False
+        self.priority = args.queue_priority
+        self.save_area = (0, 0)
+        self.halted = self.evicted = False
+
+    def _resolve(self) -> None:
+        """Look the ring up in the page tables; good for one generation of the address space."""
+        self._generation = self._space.generation
+        ring = self._space.pointer(self.gpu, self._ring_at, self._ring_size, write=False)
+        self._ring = memoryview(ffi.buffer(ring, self._ring_size)).cast("B").cast("I")
+        self._rptr = ffi.cast("uint64_t *", self._space.pointer(self.gpu, self._rptr_at, 8, write=True))
 
     @property
     def pending(self) -> bool:
-        return not self.halted and self._read < self.doorbell
+        return self._read < self.doorbell and not self.halted and not self.evicted
 
     def describe(self) -> str:
         return f"SDMA queue {self.id} (GPU {self.gpu}, engine {self.engine})"
@@ -60,18 +70,15 @@ class SdmaQueue:
         self.doorbell = max(self.doorbell, value)
 
     def step(self, budget: int) -> bool:
-        """Execute up to ``budget`` packets or slices.  True if anything moved."""
-        moved = False
-        while budget > 0 and (self._running is not None or self._read < self.doorbell):
-            budget -= 1
+        """Execute up to ``budget`` packets, or the beginning of a long one.  True if anything moved."""
+        if self._generation != self._space.generation:
+            self._resolve()
+        moved, self._budget = False, budget
+        while self._budget > 0 and self._read < self.doorbell:
+            self._budget -= 1
             if self._running is None:
-                at = self._read // 4
-                self._running = self._start(at)
-                if self._running is None:
-                    moved = True
-                    self._retire()
-                    continue
-            state = next(self._running, None)
+                self._running = self._start(self._read // 4)
+            state = next(self._running, None) if self._running else None
             if state is BLOCKED:
                 break
             moved = True
@@ -110,7 +117,7 @@ class SdmaQueue:
             return None
         if op == OP_ATOMIC and header >> 25 == ATOMIC_ADD64:
             words = self._packet(at, 8, "sdma_atomic")
-            atomic_add64(self._pointer("void *", words, 1, 8), words[3] | words[4] << 32)
+            atomic_add64(self._pointer("uint64_t *", words, 1, 8), words[3] | words[4] << 32)
             return None
         if op == OP_TIMESTAMP and sub_op == SUBOP_TIMESTAMP_GLOBAL:
             self._pointer("uint64_t *", self._packet(at, 3, "sdma_timestamp"), 1, 8)[0] = self._driver.ticks()
@@ -119,7 +126,7 @@ class SdmaQueue:
             self._driver.events.set(self._packet(at, 2, "sdma_trap")[1] & 0x0FFFFFFF)
             return None
         words = " ".join(f"{w:08x}" for w in self._words(at, 8))
-        raise UnknownPacket(f"{self.describe()}: unknown packet, op {op} sub_op {sub_op}, at byte {at * 4}: {words} ...")
+        raise UnknownPacket(f"{self.describe()}: unknown packet, op {op} sub_op {sub_op}, byte {at * 4}: {words} ...")
 
     def _packet(self, at: int, length: int, counter: str) -> list[int]:
         self._length = length
@@ -154,11 +161,12 @@ class SdmaQueue:
         for done in range(0, nbytes, SLICE):
             if done:
                 yield PROGRESS
-            self._space.copy(self.gpu, destination + done, source + done, min(SLICE, nbytes - done))
+            size = min(SLICE, nbytes - done)
+            self._space.copy(self.gpu, destination + done, source + done, size)
+            self._budget -= size // BYTES_A_PACKET
         fault = self._driver.fault
         if fault is not None and fault.hits(self.gpu, self.engine, number):
-            at = self._space.pointer(self.gpu, destination + fault.byte % nbytes, 1, write=True)
-            ffi.cast("uint8_t *", at)[0] ^= 1
+            self._space.flip(self.gpu, destination + fault.byte % nbytes)
 
     def _rect(self, words: list[int]) -> Iterator[bool]:
         element = words[0] >> 29  # log2 of its bytes; pitches and counts are in elements
@@ -175,6 +183,7 @@ class SdmaQueue:
         row = x << element
         for i in range(y * z):
             if i and i % ROWS == 0:
+                self._budget = 0
                 yield PROGRESS
             level, line = divmod(i, y)
             self._space.copy(

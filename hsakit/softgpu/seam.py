@@ -1,7 +1,7 @@
 """Where the node meets the real libraries: the calls by which the thunk and the runtime reach the kernel driver.
 
-``open``, ``ioctl``, ``fopen``, ``opendir`` and the few libdrm functions they use are answered for the driver's paths and
-descriptors and passed on for everything else.  Memory maps need no help: our file descriptors are real files whose
+``open``, ``ioctl``, ``fopen``, ``opendir`` and the few libdrm functions they use are answered for the driver's paths
+and descriptors and passed on for everything else.  Memory maps need no help: our file descriptors are real files whose
 bytes are the node's.
 """
 

@@ -6,6 +6,8 @@ installed header.  Names are the kernel's.
 
 from __future__ import annotations
 
+import ctypes
+
 from cffi import FFI
 
 KFD_STRUCTS = """
@@ -99,6 +101,7 @@ void *mmap(void *, size_t, int, int, int, int64_t);
 int munmap(void *, size_t);
 int mprotect(void *, size_t, int);
 int madvise(void *, size_t, int);
+int mincore(void *, size_t, unsigned char *);
 int fallocate(int fd, int mode, int64_t offset, int64_t length);
 int ioctl(int fd, unsigned long request, void *argument);
 int open(const char *path, int flags, int mode);
@@ -106,7 +109,6 @@ void *fopen(const char *path, const char *mode);
 void *opendir(const char *path);
 void *dlsym(void *handle, const char *name);
 void *memmove(void *, const void *, size_t);
-int memcmp(const void *, const void *, size_t);
 int sched_yield(void);
 """
 
@@ -123,14 +125,11 @@ struct amdgpu_gpu_info_head {
 
 HSA = "int hsa_shut_down(void);"
 
-ATOMIC = "uint64_t __atomic_fetch_add_8(void *, uint64_t, int);"
-
 ffi = FFI()
 ffi.cdef(KFD_STRUCTS)
 ffi.cdef(DRM)
 ffi.cdef(LIBC)
 ffi.cdef(HSA)
-ffi.cdef(ATOMIC)
 
 C = ffi.dlopen(None)
 
@@ -152,6 +151,7 @@ MEM_WRITABLE, MEM_AQL_QUEUE = 1 << 31, 1 << 27
 
 EVENT_SIGNAL, EVENT_HW_EXCEPTION, EVENT_MEMORY = 0, 3, 8
 SIGNAL_EVENT_LIMIT = 4096
+NONSIGNAL_EVENT = 0x40000000  # ids from here on are events without a slot in the page (kfd_events.h)
 WAIT_RESULT_COMPLETE, WAIT_RESULT_TIMEOUT, WAIT_RESULT_FAIL = 0, 1, 2
 
 SVM_SET_ATTR = 0
@@ -160,22 +160,28 @@ SVM_ATTR_SET_FLAGS, SVM_ATTR_CLR_FLAGS = 5, 6
 SVM_FLAG_GPU_RO = 0x08
 
 # exception codes a queue reports through its error payload (enum kfd_dbg_trap_exception_code)
-EC_QUEUE_WAVE_MEMORY_VIOLATION, EC_QUEUE_PACKET_UNSUPPORTED, EC_QUEUE_PACKET_VENDOR_UNSUPPORTED = 5, 20, 23
+EC_QUEUE_WAVE_ILLEGAL_INSTRUCTION, EC_QUEUE_WAVE_MEMORY_VIOLATION = 4, 5
+EC_QUEUE_PACKET_UNSUPPORTED, EC_QUEUE_PACKET_VENDOR_UNSUPPORTED = 20, 23
 
 
 def _load_atomic():
     """libatomic: the signals the node counts down are also changed by other threads of the process, in C and without
-    the interpreter's lock, so a read-modify-write has to be one instruction.  Part of gcc's runtime everywhere."""
+    the interpreter's lock, so a read-modify-write has to be one instruction.  Part of gcc's runtime everywhere.
+
+    Called through ctypes, which can keep the interpreter's lock in a call that takes nanoseconds: given up, it comes
+    back only after a switch interval if another thread spins in Python, and every packet would take that long."""
     try:
-        return ffi.dlopen("libatomic.so.1")
+        fetch_add = ctypes.PyDLL("libatomic.so.1").__atomic_fetch_add_8
     except OSError as exc:
         raise OSError("the software node needs libatomic.so.1 (Debian: apt install libatomic1)") from exc
+    fetch_add.argtypes, fetch_add.restype = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int), ctypes.c_uint64
+    return fetch_add
 
 
-_atomic = _load_atomic()
+_fetch_add = _load_atomic()
 _RELEASE_ACQUIRE = 4  # __ATOMIC_ACQ_REL
 
 
 def atomic_add64(pointer, value: int) -> int:
     """Add ``value`` (any sign) to the 64-bit word at ``pointer``; the value before."""
-    return _atomic.__atomic_fetch_add_8(pointer, value & 0xFFFFFFFFFFFFFFFF, _RELEASE_ACQUIRE)
+    return _fetch_add(int(ffi.cast("uintptr_t", pointer)), value & 0xFFFFFFFFFFFFFFFF, _RELEASE_ACQUIRE)
