@@ -60,7 +60,8 @@ def address_of(instruction: Instruction, address: Operand, base: Operand | None)
 
 def active(g, value: np.ndarray) -> np.ndarray:
     """The active lanes of a per-lane value, flat."""
-    value = np.broadcast_to(value, (g.n, 64))
+    if value.shape != (g.n, 64):
+        value = np.broadcast_to(value, (g.n, 64))
     return value.reshape(-1) if g.full else value[g.lanes]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from .decode import Instruction, Operand
 from .program import IllegalInstruction
-from .state import Group
+from .state import Group, join64
 
 TYPES = {
     "u32": np.uint32,
@@ -127,8 +127,7 @@ def _file(g: Group, file: str):
 
 
 def _acc64(g: Group, i: int) -> np.ndarray:
-    low, high = g.w.acc[i][g.sel], g.w.acc[i + 1][g.sel]
-    return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+    return join64(g.w.acc[i][g.sel], g.w.acc[i + 1][g.sel])
 
 
 def write_vector(o: Operand, type_: str) -> Callable[[Group, np.ndarray], None]:

@@ -9,23 +9,34 @@ from __future__ import annotations
 
 import numpy as np
 
-from .decode import EXEC, M0, VCC
+from .decode import EXEC
 
 LANES = 64
 SGPRS = 128
 RUNNING, AT_BARRIER, ENDED = 0, 1, 2
 
-_BITS = np.arange(LANES, dtype=np.uint64)
-
-
 def lanes_of(mask: np.ndarray) -> np.ndarray:
     """uint64 [n] -> bool [n, 64]."""
-    return np.unpackbits(mask.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").view(bool)
+    return np.unpackbits(mask.view(np.uint8), bitorder="little").view(bool).reshape(-1, LANES)
 
 
 def mask_of(lanes: np.ndarray) -> np.ndarray:
     """bool [n, 64] -> uint64 [n]."""
-    return np.packbits(lanes, axis=1, bitorder="little").view(np.uint64).reshape(-1)
+    return np.packbits(lanes.reshape(-1), bitorder="little").view(np.uint64)
+
+
+def join64(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Two registers as one uint64 array."""
+    pair = np.empty((*low.shape, 2), np.uint32)
+    pair[..., 0] = low
+    pair[..., 1] = high
+    return pair.view(np.uint64)[..., 0]
+
+
+def halves(value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The low and the high registers of 64-bit values of any kind."""
+    pair = np.ascontiguousarray(value).view(np.uint32).reshape(*value.shape, 2)
+    return pair[..., 0], pair[..., 1]
 
 
 class Waves:
@@ -86,8 +97,7 @@ class Group:
         return self.w.s[dtype][index][self.sel]
 
     def s64(self, index: int) -> np.ndarray:
-        low, high = self.w.sgpr[index][self.sel], self.w.sgpr[index + 1][self.sel]
-        return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+        return join64(self.w.sgpr[index][self.sel], self.w.sgpr[index + 1][self.sel])
 
     def set_s(self, index: int, value) -> None:
         self.w.sgpr[index][self.sel] = value if getattr(value, "dtype", None) == np.uint32 else _bits32(value)
@@ -95,9 +105,7 @@ class Group:
             self._exec_changed()
 
     def set_s64(self, index: int, value: np.ndarray) -> None:
-        value = value if value.dtype == np.uint64 else value.view(np.uint64)
-        self.w.sgpr[index][self.sel] = value.astype(np.uint32)
-        self.w.sgpr[index + 1][self.sel] = (value >> np.uint64(32)).astype(np.uint32)
+        self.w.sgpr[index][self.sel], self.w.sgpr[index + 1][self.sel] = halves(value)
         if index >= EXEC:
             self._exec_changed()
 
@@ -122,7 +130,9 @@ class Group:
         return lanes_of(np.ascontiguousarray(self.s64(index)))
 
     def set_mask(self, index: int, lanes: np.ndarray) -> None:
-        self.set_s64(index, mask_of(np.ascontiguousarray(np.broadcast_to(lanes, (self.n, LANES)))))
+        if lanes.shape != (self.n, LANES):
+            lanes = np.broadcast_to(lanes, (self.n, LANES))
+        self.set_s64(index, mask_of(np.ascontiguousarray(lanes)))
 
     # -- vector registers ------------------------------------------------------------------------------------------
 
@@ -131,8 +141,7 @@ class Group:
         return self.w.v[dtype][index][self.sel]
 
     def v64(self, index: int) -> np.ndarray:
-        low, high = self.w.vgpr[index][self.sel], self.w.vgpr[index + 1][self.sel]
-        return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+        return join64(self.w.vgpr[index][self.sel], self.w.vgpr[index + 1][self.sel])
 
     def set_v(self, index: int, value: np.ndarray, file: str = "v") -> None:
         """Write the active lanes.  ``value``: 32-bit elements of any kind, broadcastable to [n, 64]."""
@@ -152,9 +161,9 @@ class Group:
             target[self.sel] = part
 
     def set_v64(self, index: int, value: np.ndarray, file: str = "v") -> None:
-        value = value if value.dtype == np.uint64 else value.view(np.uint64)
-        self.set_v(index, value.astype(np.uint32), file)
-        self.set_v(index + 1, (value >> np.uint64(32)).astype(np.uint32), file)
+        low, high = halves(value)
+        self.set_v(index, low, file)
+        self.set_v(index + 1, high, file)
 
 
 def _bits32(value) -> np.ndarray:
@@ -165,4 +174,3 @@ def _bits32(value) -> np.ndarray:
     return value.astype(np.uint32)
 
 
-__all__ = ["AT_BARRIER", "ENDED", "EXEC", "LANES", "M0", "RUNNING", "VCC", "Group", "Waves", "lanes_of", "mask_of"]

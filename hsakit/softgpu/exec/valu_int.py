@@ -7,7 +7,7 @@ import numpy as np
 from .decode import Instruction
 from .operands import read_mask, scalar, vector, write_scalar, write_vector
 from .program import IllegalInstruction, op, only
-from .vector import DPP, LANES, SDWA, compare, mask_of, result_writer, sources, valu
+from .vector import DPP, LANES, SDWA, compare, result_writer, sources, valu
 
 U8, U16, U32, U64 = np.uint8, np.uint16, np.uint32, np.uint64
 I16, I32, I64 = np.int16, np.int32, np.int64
@@ -202,11 +202,15 @@ def v_add_co(instruction: Instruction):
     subtract = "sub" in name
 
     def step(g):
-        x, y = wide(first(g)), wide(second(g))
-        c = wide(carry(g)) if carry else U64(0)
-        total = np.broadcast_to(x - y - c if subtract else x + y + c, (g.n, LANES))
-        g.set_s64(carry_out.index, mask_of(np.ascontiguousarray((total >> U64(32) != 0) & g.lanes)))
-        write(g, total.astype(U32))
+        x, y = first(g), second(g)
+        total = x - y if subtract else x + y
+        out = y > x if subtract else total < y
+        if carry:
+            c = carry(g).astype(U32)
+            out = out | (total < c if subtract else total + c < total)
+            total = total - c if subtract else total + c
+        g.set_mask(carry_out.index, out & g.lanes)
+        write(g, total)
 
     return step
 
@@ -225,8 +229,8 @@ def v_mad_64(instruction: Instruction):
         addend = c(g)
         total = np.broadcast_to(product + addend, (g.n, LANES))
         overflow = (total < addend) != (product < 0) if signed else total < product
-        g.set_s64(carry_out.index, mask_of(np.ascontiguousarray(np.broadcast_to(overflow, (g.n, LANES)) & g.lanes)))
-        write(g, total.view(U64) if total.flags.c_contiguous else np.ascontiguousarray(total).view(U64))
+        g.set_mask(carry_out.index, overflow & g.lanes)
+        write(g, total)
 
     return step
 

@@ -236,8 +236,7 @@ def compare(name: str, types: str, function) -> None:
         exec_too = instruction.name.startswith("v_cmpx_")
 
         def step(g):
-            met = np.broadcast_to(function(*[read(g) for read in reads]), (g.n, LANES)) & g.lanes
-            mask = mask_of(np.ascontiguousarray(met))
+            mask = mask_of(np.ascontiguousarray(function(*[read(g) for read in reads]) & g.lanes))
             g.set_s64(target.index, mask)
             if exec_too:
                 g.set_s64(EXEC, mask)
