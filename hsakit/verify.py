@@ -123,9 +123,11 @@ def compare(view: np.ndarray, pattern: Pattern, offset: int = 0, others: Iterabl
     )
 
 
-def check(view: np.ndarray, pattern: Pattern, offset: int = 0, where: str = "") -> None:
-    """Raise VerifyError unless every byte of `view` is the pattern's."""
-    mismatch = compare(view, pattern, offset)
+def check(
+    view: np.ndarray, pattern: Pattern, offset: int = 0, where: str = "", others: Iterable[Pattern] = ()
+) -> None:
+    """Raise VerifyError unless every byte of `view` is the pattern's. `where` begins the message; `others` as in `compare`."""
+    mismatch = compare(view, pattern, offset, others)
     if mismatch:
         raise VerifyError(mismatch, where)
 

@@ -26,14 +26,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """places: one a transfer. capacity: bytes of each buffer, by (SOURCE or DESTINATION, end)."""
+    """places: one a transfer. capacity: bytes of each buffer, by (SOURCE or DESTINATION, end). stage: bytes of host
+    memory that the largest piece written or read back at once needs."""
 
     places: tuple[Place, ...]
     capacity: dict[tuple[str, int | str], int]
+    stage: int
 
     @property
-    def nbytes(self) -> int:
-        return sum(self.capacity.values())
+    def footprint(self) -> int:
+        return self.stage + sum(self.capacity.values())
 
 
 def lay_out(point: Point) -> Layout:
@@ -50,7 +52,8 @@ def lay_out(point: Point) -> Layout:
         places.append(Place(sent[transfer.src] * STEP + 3 * odd, (received[transfer.dst] - 1) * slot + GUARD + odd))
     capacity = {(SOURCE, end): count * STEP + window for end, count in sent.items()}
     capacity |= {(DESTINATION, end): count * slot for end, count in received.items()}
-    return Layout(tuple(places), capacity)
+    stage = max(slot, *(nbytes for (role, _), nbytes in capacity.items() if role == SOURCE))
+    return Layout(tuple(places), capacity, stage)
 
 
 def _round_up(nbytes: int) -> int:

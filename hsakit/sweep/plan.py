@@ -22,10 +22,12 @@ QUICK_SIZES = "1,4K-1,64K+1"
 @dataclass(frozen=True)
 class Machine:
     """The engines a sweep can choose from. `engines`: all of each GPU; `peer_engines`: those it may use towards a peer;
-    `recommended`: the driver's choice for (source, destination), where it has one."""
+    `linked`: the (source, destination) of GPUs that have a link. `recommended`: the driver's choice for such a pair,
+    where it has one."""
 
     engines: dict[int, tuple[int, ...]]
     peer_engines: dict[int, tuple[int, ...]]
+    linked: frozenset[tuple[int, int]]
     recommended: dict[tuple[int, int], int]
 
     @property
@@ -123,7 +125,7 @@ def _pairs(machine: Machine, selection: Selection) -> list[tuple]:
     for gpu in gpus:
         _known(machine, gpu)
     every = {
-        "peer": [(src, dst) for src in gpus for dst in gpus if src != dst],
+        "peer": [(src, dst) for src in gpus for dst in gpus if (src, dst) in machine.linked],
         "h2d": [(HOST, gpu) for gpu in gpus],
         "d2h": [(gpu, HOST) for gpu in gpus],
         "same": [(gpu, gpu) for gpu in gpus],
@@ -140,6 +142,8 @@ def _pairs(machine: Machine, selection: Selection) -> list[tuple]:
         for end in pair:
             if end != HOST:
                 _known(machine, end)
+        if kind_of(*pair) == "peer" and pair not in machine.linked:
+            raise InvalidArgument(f"pair {pair[0]}-{pair[1]}: there is no link between them")
         chosen.append(pair)
     return list(dict.fromkeys(chosen))
 

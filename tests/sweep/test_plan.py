@@ -6,11 +6,12 @@ from hsakit.ffi.errors import InvalidArgument
 from hsakit.sweep.plan import HOST, Machine, Selection, Transfer, describe, plan
 
 
-def machine(gpus=8, host_engines=2, peer_engines=14, recommended=None):
+def machine(gpus=8, host_engines=2, peer_engines=14, recommended=None, unlinked=()):
     engines = tuple(range(host_engines + peer_engines))
     return Machine(
         engines=dict.fromkeys(range(gpus), engines),
         peer_engines=dict.fromkeys(range(gpus), engines[host_engines:]),
+        linked=frozenset((a, b) for a in range(gpus) for b in range(gpus) if a != b) - frozenset(unlinked),
         recommended=recommended or {},
     )
 
@@ -87,6 +88,13 @@ def test_pairs_and_engines_select():
     # Engine 0 is for the host's pairs only; peers are left out, not refused, when they were not named one by one.
     points = plan(MI300X, Selection(sizes=(64,), modes=("one-way",), engines=(0,)))
     assert {t.kind for t in transfers(points)} == {"h2d", "d2h", "same"}
+
+
+def test_only_linked_gpus_are_peers():
+    points = plan(machine(gpus=3, unlinked=[(0, 2), (2, 0)]), Selection(sizes=(64,), pairs=("peer",)))
+    assert {(t.src, t.dst) for t in transfers(points)} == {(0, 1), (1, 0), (1, 2), (2, 1)}
+    with pytest.raises(InvalidArgument, match="0-2: there is no link"):
+        plan(machine(gpus=3, unlinked=[(0, 2)]), Selection(sizes=(64,), pairs=((0, 2),)))
 
 
 def test_keys_are_unique():
