@@ -67,7 +67,7 @@ class Driver:
         self._next_queue = 1
         self._engine_slots = [set() for _ in range(spec.gpus)]
         self._doorbells_taken = [set() for _ in range(spec.gpus)]
-        self.halted = False
+        self.halted = self.abandoned = False
         self._calls = {
             k.GET_VERSION: ("struct kfd_ioctl_get_version_args *", self._get_version),
             k.CREATE_QUEUE: ("struct kfd_ioctl_create_queue_args *", self._create_queue),
@@ -132,9 +132,6 @@ class Driver:
         except (MemoryFault, Overlap) as refusal:  # an address that the call names
             log.debug("ioctl 0x%02x refused: %s", number, refusal)
             ffi.errno = errno.EFAULT if isinstance(refusal, MemoryFault) else errno.EADDRINUSE
-        except Exception:
-            log.exception("ioctl 0x%02x: internal error of the software node", number)
-            ffi.errno = errno.EIO
         return -1
 
     def halt(self) -> None:
@@ -145,7 +142,7 @@ class Driver:
 
     def abandon(self) -> None:
         """In a forked child: there is no GPU here.  Takes no lock, since its holder does not exist here."""
-        self.halted = True
+        self.halted = self.abandoned = True
 
     def ticks(self) -> int:
         """The GPUs' counter (s_memrealtime, every time stamp): one domain for all, derived from the clock that the

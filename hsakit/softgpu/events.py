@@ -27,6 +27,14 @@ from .uapi import (
 FOREVER = 0xFFFFFFFF
 
 
+class Interrupted(BaseException):
+    """A signal's handler raised ``kind`` while the thread waited."""
+
+    def __init__(self, kind: type[BaseException]):
+        super().__init__(kind)
+        self.kind = kind
+
+
 class Event:
     __slots__ = ("id", "kind", "auto_reset", "signaled", "age", "waiters", "data")
 
@@ -161,10 +169,8 @@ class EventTable:
                 for i, event in enumerate(events)
             ]
             waiter = _Waiter(events, seen, bool(args.wait_for_all))
-            taken = [event for event in events if event.auto_reset and event.signaled]
-            for event in taken:
-                event.signaled = False
             for event in events:
+                event.signaled &= not event.auto_reset
                 event.waiters.add(waiter)
         try:
             while not waiter.done and not self._halted:
@@ -172,12 +178,12 @@ class EventTable:
                 if left is not None and left <= 0:
                     break
                 waiter.wake.acquire(timeout=-1 if left is None else left)
-        except BaseException:  # a signal's handler: the call is begun again, so what it took is given back
+        except BaseException as exception:  # the call will be begun again, so what it took is given back
             with self._lock:
                 for active, event in zip(waiter.active, events):
                     event.signaled |= event.auto_reset and active
                     event.waiters.discard(waiter)
-            raise
+            raise Interrupted(type(exception)) from exception
         with self._lock:
             for event in events:
                 event.waiters.discard(waiter)

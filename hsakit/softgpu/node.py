@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 if sys.version_info >= (3, 11):
@@ -12,6 +12,27 @@ else:
     import tomli as tomllib
 
 NODES = Path(__file__).with_name("nodes")
+# What is possible: no more than the fields of the interfaces hold, and what the libraries divide by is not 0.
+LIMITS = {
+    "gfx_target_version": (90000, 129999),
+    "device_id": (1, 0xFFFF),
+    "xccs": (1, 16),
+    "shader_engines": (1, 64),
+    "cus": (1, 1024),
+    "cus_per_array": (1, 1024),
+    "simds_per_cu": (1, 8),
+    "waves_per_simd": (1, 64),
+    "lds_kib": (1, 1024),
+    "vram_gib": (1, 1024),
+    "clock_mhz": (1, 100_000),
+    "memory_clock_mhz": (1, 100_000),
+    "memory_width": (1, 1 << 20),
+    "counter_khz": (1, 10_000_000),
+    "sdma_engines": (1, 16),
+    "sdma_xgmi_engines": (0, 16),
+    "sdma_queues_per_engine": (1, 64),
+    "cp_queues": (1, 1024),
+}
 
 
 @dataclass(frozen=True)
@@ -87,26 +108,59 @@ def load(name_or_path: str = "mi300x-8") -> NodeSpec:
     if not path.exists():
         known = ", ".join(sorted(p.stem for p in NODES.glob("*.toml")))
         raise ValueError(f"no node file {name_or_path!r}; known: {known}; or give the path of a .toml file")
-    with open(path, "rb") as file:
-        data = tomllib.load(file)
     try:
-        part = data["gpu"]
-        cus = tuple(map(tuple, part.get("engine_cus", ())))
-        gpu = Gpu(**{**part, "caches": tuple(part["caches"]), "engine_cus": cus})
-        table = tuple(map(tuple, data.get("recommended_engines", {}).get("table", ())))
-        spec = NodeSpec(data["name"], data["gpus"], gpu, data["xgmi"], data["pcie"], table)
-    except (KeyError, TypeError) as exc:
+        with open(path, "rb") as file:
+            data = tomllib.load(file)
+        spec = _spec(data)
+        _check(spec)
+    except KeyError as exc:
+        raise ValueError(f"{path}: {exc.args[0]} is missing") from exc
+    except (TypeError, ValueError) as exc:
         raise ValueError(f"{path}: {exc}") from exc
-    if not 1 <= spec.gpus <= 16:
-        raise ValueError(f"{path}: gpus = {spec.gpus}; 1 to 16 are possible")
-    if cus and (
-        len(cus) not in (1, gpu.xccs)
-        or any(len(row) != gpu.shader_engines or sum(row) != gpu.cus or max(row) > gpu.cus_per_array for row in cus)
-    ):
-        raise ValueError(
-            f"{path}: gpu.engine_cus is one row, or one for each of {gpu.xccs} XCCs, of {gpu.shader_engines} numbers "
-            f"up to {gpu.cus_per_array} that add up to {gpu.cus}"
-        )
-    if table and (len(table) < spec.gpus or any(len(row) < spec.gpus for row in table)):
-        raise ValueError(f"{path}: recommended_engines.table is smaller than gpus = {spec.gpus}")
     return spec
+
+
+def _spec(data: dict) -> NodeSpec:
+    part = dict(data["gpu"])
+    wanted = {field.name for field in fields(Gpu)}
+    if unknown := sorted(part.keys() - wanted):
+        raise ValueError(f"[gpu] has no {', '.join(unknown)}")
+    if missing := sorted(wanted - part.keys()):
+        raise ValueError(f"[gpu] lacks {', '.join(missing)}")
+    part["caches"] = tuple(part["caches"])
+    table = data.get("recommended_engines", {}).get("table", ())
+    return NodeSpec(data["name"], data["gpus"], Gpu(**part), data["xgmi"], data["pcie"], tuple(map(tuple, table)))
+
+
+def _check(spec: NodeSpec) -> None:
+    part = spec.gpu
+    values = [("gpus", spec.gpus, 1, 16)]
+    values += [(f"gpu.{name}", getattr(part, name), low, high) for name, (low, high) in LIMITS.items()]
+    for link, rates in (("xgmi", spec.xgmi), ("pcie", spec.pcie)):
+        values += [(f"{link}.{key}", rates[key], 1, 1 << 31) for key in ("weight", "min_bandwidth", "max_bandwidth")]
+    for cache in part.caches:
+        values += [("gpu.caches: level", cache["level"], 1, 4)]
+        values += [(f"gpu.caches: {key}", cache[key], 1, 1 << 31) for key in ("size_kib", "line", "count")]
+        if cache["type"] not in ("data", "instruction"):
+            raise ValueError(f"gpu.caches: type = {cache['type']!r}; data and instruction are possible")
+    for name, value, low, high in values:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError(f"{name} = {value!r}; a whole number from {low} to {high} is possible")
+    if not part.caches:
+        raise ValueError("gpu.caches is empty; the runtime needs at least one")
+    if part.engines > 16:
+        raise ValueError(f"{part.engines} sDMA engines; the runtime names no more than 16")
+    _check_table(spec)
+
+
+def _check_table(spec: NodeSpec) -> None:
+    table, engines = spec.recommended_engines, spec.gpu.engines
+    if not table:
+        return
+    if len(table) < spec.gpus or any(len(row) < spec.gpus for row in table):
+        raise ValueError(f"recommended_engines.table is smaller than gpus = {spec.gpus}")
+    for source in range(spec.gpus):
+        for destination in range(spec.gpus):
+            engine = table[source][destination]
+            if source != destination and not (type(engine) is int and 0 <= engine < engines):
+                raise ValueError(f"recommended_engines.table[{source}][{destination}] = {engine!r}; 0 to {engines - 1}")

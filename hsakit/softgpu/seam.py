@@ -7,7 +7,10 @@ bytes are the node's.
 
 from __future__ import annotations
 
+import _thread
+import ctypes
 import errno
+import logging
 import os
 import re
 import threading
@@ -15,8 +18,11 @@ import time
 
 from . import got
 from .driver import Driver
+from .events import Interrupted
 from .sysfs import FIRST_RENDER_MINOR
 from .uapi import C, ffi
+
+log = logging.getLogger("hsakit.softgpu")
 
 KFD = b"/dev/kfd"
 RENDER = re.compile(rb"/dev/dri/renderD(\d+)$")
@@ -31,8 +37,7 @@ class Seam:
 
     def __init__(self, driver: Driver):
         self._driver = driver
-        self._inside = 0  # threads inside an ioctl of ours
-        self._count = threading.Lock()
+        self._inside: set[int] = set()  # threads inside an ioctl of ours
         self._root = os.fsencode(driver.tree.root)
         # libdrm's device handles: opaque to everyone but the functions below
         self._handles = ffi.new("uint64_t[]", driver.spec.gpus)
@@ -49,36 +54,61 @@ class Seam:
         )
 
     def _make_callbacks(self) -> dict:
-        return {
-            "open": ffi.callback("int(const char *, int, int)", self._open, error=-1),
-            "ioctl": ffi.callback("int(int, unsigned long, void *)", self._ioctl, error=-1),
-            "fopen": ffi.callback("void *(const char *, const char *)", self._fopen),
-            "opendir": ffi.callback("void *(const char *)", self._opendir),
-            "dlsym": ffi.callback("void *(void *, const char *)", self._dlsym),
-            "drmOpenRender": ffi.callback("int(int)", self._drm_open_render, error=-1),
-            "drmClose": ffi.callback("int(int)", self._drm_close, error=-1),
-            "amdgpu_device_initialize": ffi.callback(
-                "int(int, uint32_t *, uint32_t *, void **)", self._amdgpu_device_initialize, error=-1
-            ),
-            "amdgpu_device_deinitialize": ffi.callback("int(void *)", lambda _handle: 0),
-            "amdgpu_get_marketing_name": ffi.callback("const char *(void *)", lambda _handle: self._name),
-            "amdgpu_query_gpu_info": ffi.callback(
-                "int(void *, struct amdgpu_gpu_info_head *)", self._amdgpu_query_gpu_info, error=-1
-            ),
+        functions = {
+            "open": ("int(const char *, int, int)", self._open),
+            "ioctl": ("int(int, unsigned long, void *)", self._ioctl),
+            "fopen": ("void *(const char *, const char *)", self._fopen),
+            "opendir": ("void *(const char *)", self._opendir),
+            "dlsym": ("void *(void *, const char *)", self._dlsym),
+            "drmOpenRender": ("int(int)", self._drm_open_render),
+            "drmClose": ("int(int)", self._drm_close),
+            "amdgpu_device_initialize": ("int(int, uint32_t *, uint32_t *, void **)", self._amdgpu_device_initialize),
+            "amdgpu_device_deinitialize": ("int(void *)", lambda _handle: 0),
+            "amdgpu_get_marketing_name": ("const char *(void *)", lambda _handle: self._name),
+            "amdgpu_query_gpu_info": ("int(void *, struct amdgpu_gpu_info_head *)", self._amdgpu_query_gpu_info),
         }
+        return {
+            name: ffi.callback(
+                signature, function, error=-1 if signature.startswith("int") else ffi.NULL, onerror=self._raised
+            )
+            for name, (signature, function) in functions.items()
+        }
+
+    def _raised(self, kind, exception, traceback) -> None:
+        """An exception cannot pass through C.
+
+        One that is no mistake of ours comes from a signal's handler, which Python ran because its main thread was
+        here: Ctrl-C.  The call fails with EINTR, upon which the thunk repeats it, as after any signal; the exception is
+        raised again in the main thread once that has left us, as it is where a system call keeps the thread in C."""
+        if issubclass(kind, Exception):
+            log.error("internal error of the software node", exc_info=(kind, exception, traceback))
+            ffi.errno = errno.EIO
+            return
+        ffi.errno = errno.EINTR
+        _thread.start_new_thread(self._raise_later, (exception.kind if kind is Interrupted else kind,))
+
+    def _raise_later(self, kind) -> None:
+        main = threading.main_thread().ident
+        time.sleep(2e-4)  # or it would hit the error handler
+        while main in self._inside:
+            time.sleep(2e-4)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(kind))
 
     def close(self) -> None:
         """End with the interpreter: no thread of the libraries may enter Python once it is finalized.
 
         A runtime that the program left open is shut down first, which ends the runtime's own threads while the node
         still answers them; HIP closes its runtime itself, in an exit handler of its own, and must find it open."""
-        if not self._driver.halted and not got.loaded(HIP):
+        if self._driver.abandoned:
+            got.restore(self._patches)
+            return
+        if not got.loaded(HIP):
             while self._hsa.hsa_shut_down() == 0:  # it counts its users; an error: nobody is left
                 pass
         got.restore(self._patches)
         self._driver.halt()
         for _ in range(200):
-            if self._inside == 0:
+            if not self._inside:
                 break
             time.sleep(0.005)
 
@@ -110,13 +140,12 @@ class Seam:
     def _ioctl(self, fd: int, request: int, argument) -> int:
         if request >> 8 & 0xFF != KFD_IOCTL_TYPE:
             return C.ioctl(fd, request, argument)
-        with self._count:
-            self._inside += 1
+        thread = threading.get_ident()
+        self._inside.add(thread)
         try:
             return self._driver.ioctl(request, argument)
         finally:
-            with self._count:
-                self._inside -= 1
+            self._inside.discard(thread)
 
     # -- libdrm ----------------------------------------------------------------------------------------------------
 

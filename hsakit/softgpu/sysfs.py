@@ -107,8 +107,10 @@ class Tree:
         _remove_abandoned()
         self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._owner = os.getpid()
-        self._lock = open(self.folder / "lock", "w")  # held for as long as we live, however we die
+        # Held for as long as we live, however we die; it gets its name once it is, so that nobody finds it free before.
+        self._lock = open(self.folder / "locking", "w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        os.rename(self._lock.name, self.folder / "lock")
         atexit.register(self.remove)
         self.root = self.folder / "topology"
         self._write(spec)
