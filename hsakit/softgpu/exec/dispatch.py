@@ -174,7 +174,7 @@ class Dispatch:
         d, w = self._descriptor, self._waves(n)
         w.memory, w.clock = self._memory, self._driver.ticks
         w.apertures = self._driver.apertures
-        w.lds = np.zeros((len(members), max(self._group, 4) + 3 & ~3), np.uint8)
+        w.lds, w.lds_size = np.zeros((len(members), self._group + 15 & ~15), np.uint8), self._group
         private = max(self._private, d.private_size)
         w.scratch = np.zeros((n, LANES, private + 3 & ~3), np.uint8) if private else None
         w.pc[:] = d.entry

@@ -1,3 +1,3 @@
 """Imports every module that defines instructions; importing this one fills the registry."""
 
-from . import control, global_memory, salu, smem, valu_int  # noqa: F401
+from . import control, lds, salu, scratch, smem, valu_int, vector_memory  # noqa: F401

@@ -62,7 +62,8 @@ class Waves:
         self.xcc_id = np.zeros(n, np.uint32)
         # set by the dispatch
         self.memory = None  # LaneMemory
-        self.lds = None  # uint8 [workgroups, bytes]
+        self.lds = None  # uint8 [workgroups, bytes, rounded up]
+        self.lds_size = 0
         self.scratch = None  # uint8 [waves, lanes, bytes]
         self.apertures = (0, 0)  # high halves of the addresses of LDS and scratch in the flat address space
         self.clock = None  # () -> ticks
@@ -85,6 +86,10 @@ class Group:
         """After EXEC changed."""
         self._lanes = self.w.lanes[self.sel]
         self.full = bool(self._lanes.all())
+
+    def restrict(self, lanes: np.ndarray) -> None:
+        """Act on these lanes only, whatever EXEC says, until the next refresh."""
+        self._lanes, self.full = lanes, bool(lanes.all())
 
     @property
     def lanes(self) -> np.ndarray:

@@ -148,12 +148,12 @@ def result_writer(instruction: Instruction, type_: str):
         inner = write
 
         def write(g, value):
-            kept, full = g._lanes, g.full
-            g._lanes, g.full = _dpp_lanes(instruction, g), False
+            kept = g.lanes
+            g.restrict(_dpp_lanes(instruction, g))
             try:
                 inner(g, np.broadcast_to(value, (g.n, LANES)))
             finally:
-                g._lanes, g.full = kept, full
+                g.restrict(kept)
 
     return write
 

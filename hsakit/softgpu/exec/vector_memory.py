@@ -8,8 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from .decode import Instruction, Operand
+from .lanes import active, gather_registers, scatter_registers
+from .lds import lds_load, lds_store
 from .operands import scalar, vector
-from .program import IllegalInstruction, op, only
+from .program import op, only
+from .scratch import scratch_load, scratch_store
+from .state import Group
 
 U32, U64 = np.uint32, np.uint64
 CACHE_HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt")
@@ -58,41 +62,6 @@ def address_of(instruction: Instruction, address: Operand, base: Operand | None)
     return read
 
 
-def active(g, value: np.ndarray) -> np.ndarray:
-    """The active lanes of a per-lane value, flat."""
-    if value.shape != (g.n, 64):
-        value = np.broadcast_to(value, (g.n, 64))
-    return value.reshape(-1) if g.full else value[g.lanes]
-
-
-def spread(g, values: np.ndarray) -> np.ndarray:
-    """Flat values of the active lanes back to [n, 64]; zero elsewhere."""
-    if g.full:
-        return values.reshape(g.n, 64)
-    out = np.zeros((g.n, 64), values.dtype)
-    out[g.lanes] = values
-    return out
-
-
-def combine(how: str | None, loaded: np.ndarray, old) -> np.ndarray:
-    """Make the destination dword of a narrow load; ``old()`` gives its present value."""
-    if how is None:
-        return loaded
-    if "sext8" in how:
-        loaded = loaded.astype(np.int8).astype(np.int32).view(U32)
-    elif "sext16" in how:
-        loaded = loaded.astype(np.int16).astype(np.int32).view(U32)
-    if "low" in how:
-        return old() & U32(0xFFFF0000) | loaded & U32(0xFFFF)
-    if "high" in how:
-        return old() & U32(0xFFFF) | loaded << U32(16)
-    return loaded
-
-
-def register_file(g, o: Operand):
-    return g.w.vgpr if o.kind == "v" else g.w.acc
-
-
 def _split(instruction: Instruction, operands):
     """(address operand, base operand) of a flat or global access."""
     return operands if instruction.name.startswith("global_") else (operands[0], None)
@@ -105,17 +74,11 @@ def load(instruction: Instruction):
     nbytes, how = LOADS[kind]
     target, *rest = instruction.operands
     address = address_of(instruction, *_split(instruction, rest))
-    flat = space == "flat"
+    access = flat_load if space == "flat" else global_load
 
     def step(g):
-        if not g.lanes.any():
-            return
-        at = active(g, address(g))
-        data = flat_load(g, at, nbytes) if flat else g.w.memory.load(at, nbytes)
-        for i in range(max(nbytes // 4, 1)):
-            values = spread(g, np.ascontiguousarray(data[:, i]))
-            values = combine(how, values, lambda: register_file(g, target)[target.index][g.sel])
-            g.set_v(target.index + i, values, target.kind)
+        if g.lanes.any():
+            scatter_registers(g, target, access(g, active(g, address(g)), nbytes), how)
 
     return step
 
@@ -128,40 +91,68 @@ def store(instruction: Instruction):
     address_operand, data, *base = instruction.operands
     address = address_of(instruction, address_operand, base[0] if base else None)
     words = max(nbytes // 4, 1)
-    flat = space == "flat"
+    access = flat_store if space == "flat" else global_store
 
     def step(g):
         if not g.lanes.any():
             return
-        at = active(g, address(g))
-        values = np.empty((len(at), words), U32)
-        for i in range(words):
-            values[:, i] = active(g, register_file(g, data)[data.index + i][g.sel])
-        if shift:
-            values >>= U32(shift)
-        if flat:
-            flat_store(g, at, values, nbytes)
-        else:
-            g.w.memory.store(at, values, nbytes)
+        values = gather_registers(g, data, words)
+        access(g, active(g, address(g)), values >> U32(shift) if shift else values, nbytes)
 
     return step
 
 
-# -- flat: which lanes mean LDS or scratch -----------------------------------------------------------------------------
-
-
-def _special(g, at: np.ndarray) -> bool:
-    high = at >> U64(32)
-    return bool(((high == U64(g.w.apertures[0])) | (high == U64(g.w.apertures[1]))).any())
-
-
-def flat_load(g, at: np.ndarray, nbytes: int) -> np.ndarray:
-    if _special(g, at):
-        raise IllegalInstruction("flat access to LDS or scratch")
+def global_load(g, at: np.ndarray, nbytes: int) -> np.ndarray:
     return g.w.memory.load(at, nbytes)
 
 
-def flat_store(g, at: np.ndarray, values: np.ndarray, nbytes: int) -> None:
-    if _special(g, at):
-        raise IllegalInstruction("flat access to LDS or scratch")
+def global_store(g, at: np.ndarray, values: np.ndarray, nbytes: int) -> None:
     g.w.memory.store(at, values, nbytes)
+
+
+# -- flat: lanes whose address lies in an aperture mean LDS or scratch ---------------------------------------------------
+
+
+def _windows(g, at: np.ndarray):
+    """(mask of lanes, load, store) for each kind of memory that flat addresses reach; None where all are global."""
+    lds, private = (U64(high) for high in g.w.apertures)
+    if int(at.max()) >> 32 < min(int(lds), int(private)):  # the apertures lie above all memory
+        return None
+    high = at >> U64(32)
+    return (
+        ((high != lds) & (high != private), global_load, global_store),
+        (high == lds, lds_load, lds_store),
+        (high == private, scratch_load, scratch_store),
+    )
+
+
+def _among(g, chosen: np.ndarray):
+    """The group with only some of its active lanes, for an access that picks its lanes by address."""
+    part = Group(g.w, g.sel)
+    lanes = g.lanes.copy()
+    lanes[g.lanes] = chosen
+    part.restrict(lanes)
+    return part
+
+
+def flat_load(g, at: np.ndarray, nbytes: int) -> np.ndarray:
+    windows = _windows(g, at)
+    if windows is None:
+        return global_load(g, at, nbytes)
+    out = np.empty((len(at), max(nbytes // 4, 1)), U32)
+    for lanes, read, _ in windows:
+        if lanes.any():
+            local = at[lanes] if read is global_load else at[lanes] & U64(0xFFFFFFFF)
+            out[lanes] = read(_among(g, lanes), local, nbytes)
+    return out
+
+
+def flat_store(g, at: np.ndarray, values: np.ndarray, nbytes: int) -> None:
+    windows = _windows(g, at)
+    if windows is None:
+        global_store(g, at, values, nbytes)
+        return
+    for lanes, _, write in windows:
+        if lanes.any():
+            local = at[lanes] if write is global_store else at[lanes] & U64(0xFFFFFFFF)
+            write(_among(g, lanes), local, values[lanes], nbytes)
