@@ -56,9 +56,7 @@ def create(agent: Agent, size: int, priority: str, cu_mask: Iterable[int] | None
         ),
         f"{agent.label} may have no hardware queue left: close queues that are not needed",
     )
-    state.queue = out[0]
-    raw = int(ffi.cast("uintptr_t", state.queue))
-    state.handle = QueueHandle(runtime.registry, raw, state.flights, partial(_destroy, lib, state.queue))
+    state.adopt(out[0], partial(_destroy, lib, out[0]))
     queue = Queue(agent, state)
     try:
         # hsa_status_t hsa_amd_profiling_set_profiler_enabled(hsa_queue_t *queue, int enable)
@@ -134,7 +132,6 @@ class Queue(Closable):
         self._doorbell = state.queue.doorbell_signal
         self._ring_doorbell = agent.runtime.lib.hsa_signal_store_screlease
         self._store_index = agent.runtime.lib.hsa_queue_store_write_index_relaxed
-        self._flights = state.flights
         agent.runtime.track(state)
 
     def __repr__(self) -> str:
@@ -156,8 +153,7 @@ class Queue(Closable):
 
     def close(self) -> None:
         """Destroy the queue. Packets not processed yet are dropped, and waits for their signals raise ClosedError."""
-        with self._lock:
-            handle, self._state.handle = self._state.handle, None
+        handle = self._state.give_up()
         if handle is not None:
             registry, serial = handle.registry, handle.serial
             del handle
@@ -208,7 +204,7 @@ class Queue(Closable):
             completion = packet.completion
             if completion is not None:
                 completion.claim(Flight(state, index, packet))
-            self._flights[index] = packet
+            state.flights[index] = packet
             slot = index & self._mask
             self._ring[slot] = packet.body[0]  # 64 bytes, the header still INVALID
             # The header, last: on x86 stores become visible in program order, and cffi makes this one 32-bit store.
@@ -233,7 +229,7 @@ class Queue(Closable):
                 first = self._make_room(n, deadline)
             last = first + n - 1
             self._claim(batch, first)
-            self._flights[last] = batch
+            state.flights[last] = batch
             slot = first & self._mask
             fits = min(n, self.size - slot)
             ffi.memmove(self._ring + slot, batch.body, fits * SIZE)

@@ -34,14 +34,14 @@ def on_error(status, source, data):
 class QueueHandle(Handle):
     """The library's queue. Its packets in flight live until it is destroyed, for it may write to what they name."""
 
-    __slots__ = ("flights",)
+    __slots__ = ("packets",)
 
-    def __init__(self, registry, raw: int, flights: dict, destroy):
+    def __init__(self, registry, raw: int, packets: tuple[dict, dict], destroy):
         super().__init__(registry, raw, QUEUE, destroy)
-        self.flights = flights
+        self.packets = packets
 
-    def kept(self) -> dict:
-        return self.flights
+    def kept(self) -> tuple[dict, dict]:
+        return self.packets
 
 
 class State:
@@ -64,6 +64,7 @@ class State:
         self.write = 0
         self.lock = threading.RLock()  # whoever reads the queue's memory holds it, or is the error callback
         self.timer = partial(_times, agent.runtime.lib, agent.raw)
+        self._agent = agent
         self._lib = agent.runtime.lib
         _states[self.number] = self
 
@@ -71,6 +72,19 @@ class State:
     def lost(self) -> bool:
         """Its packets will not be processed any more."""
         return self.handle is None or self.handle.dead
+
+    def adopt(self, queue, destroy) -> None:
+        """The queue exists: it is alive for as long as the handle is."""
+        self.queue = queue
+        registry = self._agent.runtime.registry
+        self.handle = QueueHandle(registry, int(ffi.cast("uintptr_t", queue)), (self.flights, self.late), destroy)
+
+    def give_up(self) -> QueueHandle | None:
+        """Let go of the handle, and leave it what the queue may still write to."""
+        with self.lock:
+            handle, self.handle = self.handle, None
+            self.flights, self.late = {}, {}
+        return handle
 
     def read_index(self) -> int:
         # uint64_t hsa_queue_load_read_index_scacquire(const hsa_queue_t *queue)
@@ -84,13 +98,13 @@ class State:
     def prune(self) -> int:
         """Let go of the packets that are done. Returns the read index."""
         read = self.processed()
-        for index in list(itertools.takewhile(read.__gt__, self.flights)):
-            item = self.flights.pop(index)
-            if not item.settled():
+        for index in itertools.takewhile(read.__gt__, list(self.flights)):
+            item = self.flights.pop(index, None)  # another thread may let go of it meanwhile
+            if item is not None and not item.settled():
                 self.late[index] = item
         for index, item in list(self.late.items()):
             if item.settled():
-                del self.late[index]
+                self.late.pop(index, None)
         return read
 
     # What a Flight of this queue is asked for:

@@ -1,0 +1,99 @@
+"""What the tests of the HSA objects share. After every test nothing may be left of what it made."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request):
+    if "runtime" not in request.fixturenames:
+        yield
+        return
+    runtime = request.getfixturevalue("runtime")
+    runtime.registry.sweep()
+    before = len(runtime.registry)
+    yield
+    gc.collect()
+    runtime._settle()
+    runtime.registry.sweep()
+    assert len(runtime.registry) == before, "objects of this test were not destroyed"
+
+
+@pytest.fixture
+def gpu(runtime):
+    return runtime.gpus[0]
+
+
+@pytest.fixture
+def peer(runtime):
+    if len(runtime.gpus) < 2:
+        pytest.skip("this node has one GPU")
+    return runtime.gpus[1]
+
+
+@pytest.fixture
+def host(runtime):
+    """``host(nbytes)``: memory of the host that every GPU may access."""
+
+    def allocate(nbytes):
+        return runtime.cpus[0].pool("fine").allocate(nbytes, access=runtime.gpus)
+
+    return allocate
+
+
+@pytest.fixture
+def queue(gpu):
+    with gpu.create_queue(64) as made:
+        yield made
+
+
+@pytest.fixture
+def gate(runtime):
+    """A signal at 1, opened at the end so that nothing waits behind it for ever."""
+    with runtime.create_signal(1) as made:
+        yield made
+        if not made.closed:
+            made.store(0)
+
+
+@pytest.fixture
+def later():
+    """``later(seconds, function, *arguments)`` calls it from another thread, which the end of the test waits for."""
+    timers = []
+
+    def call(seconds, function, *arguments):
+        timers.append(threading.Timer(seconds, function, arguments))
+        timers[-1].start()
+
+    yield call
+    for timer in timers:
+        timer.join()
+    timers.clear()  # what they call refers to objects of the test
+
+
+@pytest.fixture
+def script():
+    """``script(text)`` runs Python text in a process of its own, on the node of this run."""
+
+    def run(text, timeout=60, **environment):
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(text)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )
+
+    return run
