@@ -17,7 +17,7 @@ help:
 	@echo 'make bench    what a call, a packet and a copy cost from Python, beside the same in C'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make rocm     ROCm for the others: the one of this machine, else Debian'\''s packages in build/rocm'
-	@echo 'make kernels  the HIP kernels'
+	@echo 'make kernels  build the HIP kernels of kernels_src for every target that the compiler knows'
 	@echo 'make clean    remove build/ and all caches'
 
 demo:
@@ -33,7 +33,7 @@ rocm:
 	@sh tools/rocm.sh
 
 kernels:
-	@echo 'there are no HIP kernels in this release; they come with the next one' >&2; exit 1
+	@$(WITH_ROCM) -m hsakit.compiler $(ARGS)
 
 lint: $(DEV)
 	@$(DEV) -m ruff check .

@@ -64,6 +64,35 @@ class SymbolMissing(HsakitError):
         super().__init__(f"{symbol} is missing from {library}; {remedy}")
 
 
+class CompilerNotFound(HsakitError):
+    """No HIP compiler. ``searched`` lists (where, why not) in the order tried."""
+
+    def __init__(self, searched: list[tuple[str, str]], advice: str):
+        self.searched = list(searched)
+        self.advice = advice
+        tried = "".join(f"\n  {where}: {why}" for where, why in searched)
+        super().__init__(f"no usable HIP compiler. {advice}\nSearched:{tried}")
+
+
+class KernelBuildError(HsakitError):
+    """The compiler refused a kernel source. ``output`` is what it printed, ``command`` what was run."""
+
+    def __init__(self, source: str, arch: str, command: list[str], output: str):
+        self.source = source
+        self.arch = arch
+        self.command = command
+        self.output = output
+        super().__init__(f"{source} does not build for {arch}:\n{output.strip() or '(the compiler printed nothing)'}")
+
+
+class CodeObjectError(HsakitError):
+    """A code object that cannot be used: damaged, for another target, or without the kernel asked for."""
+
+    def __init__(self, origin: str, problem: str):
+        self.origin = origin
+        super().__init__(f"code object {origin}: {problem}")
+
+
 class _StatusError(HsakitError):
     """``call``, ``code``, ``name`` and ``text`` as the library gives them; ``advice`` is ours, or None."""
 
