@@ -125,9 +125,10 @@ def _spec(data: dict) -> NodeSpec:
     wanted = {field.name for field in fields(Gpu)}
     if unknown := sorted(part.keys() - wanted):
         raise ValueError(f"[gpu] has no {', '.join(unknown)}")
-    if missing := sorted(wanted - part.keys()):
+    if missing := sorted(wanted - part.keys() - {"engine_cus"}):
         raise ValueError(f"[gpu] lacks {', '.join(missing)}")
     part["caches"] = tuple(part["caches"])
+    part["engine_cus"] = tuple(map(tuple, part.get("engine_cus", ())))
     table = data.get("recommended_engines", {}).get("table", ())
     return NodeSpec(data["name"], data["gpus"], Gpu(**part), data["xgmi"], data["pcie"], tuple(map(tuple, table)))
 
@@ -150,7 +151,18 @@ def _check(spec: NodeSpec) -> None:
         raise ValueError("gpu.caches is empty; the runtime needs at least one")
     if part.engines > 16:
         raise ValueError(f"{part.engines} sDMA engines; the runtime names no more than 16")
+    _check_engine_cus(part)
     _check_table(spec)
+
+
+def _check_engine_cus(part: Gpu) -> None:
+    rows = part.active_cus
+    right = all(len(row) == part.shader_engines and sum(row) == part.cus for row in rows)
+    if len(part.engine_cus) not in (0, 1, part.xccs) or not right or max(map(max, rows)) > part.cus_per_array:
+        raise ValueError(
+            f"gpu.engine_cus = {part.engine_cus}; possible is one row, or a row for each of {part.xccs} XCCs, of "
+            f"{part.shader_engines} numbers up to {part.cus_per_array} (cus_per_array) that add up to {part.cus} (cus)"
+        )
 
 
 def _check_table(spec: NodeSpec) -> None:
