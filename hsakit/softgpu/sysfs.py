@@ -21,8 +21,9 @@ XGMI, PCIE = 11, 2
 HEAP_SYSTEM, HEAP_VRAM_PUBLIC = 0, 1
 CACHE_DATA, CACHE_INSTRUCTION, CACHE_HSACU = 1, 2, 8
 
-# Capability bits (HSA_CAPABILITY in hsakmttypes.h): doorbells of 64 bits (type 2, bits 12-13), SRAM EDC (26), SVM (27)
-CAPABILITY = (2 << 12) | (1 << 26) | (1 << 27)
+# Capability bits (HSA_CAPABILITY in hsakmttypes.h): doorbells of 64 bits (type 2, bits 12-13), SRAM EDC (26), SVM (27),
+# debugger support (29): without it the runtime takes no reasons for queue errors
+CAPABILITY = (2 << 12) | (1 << 26) | (1 << 27) | (1 << 29)
 
 
 def gpu_id(gpu: int) -> int:
