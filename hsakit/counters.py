@@ -1,8 +1,8 @@
 """Packets that crossed the libraries, as a node that counts them tells: `nodes/N/packets` below the topology root.
 
-A line is a name and a number: aql_barrier_and, aql_barrier_or, aql_dispatch, aql_vendor, sdma_copy, sdma_rect, sdma_fence,
-sdma_trap, sdma_poll, sdma_atomic, sdma_timestamp, sdma_hdp_flush, and sdma_copy_engine_K for engine K alone. The Linux
-driver has no such file; there is nothing to read then, and `snapshot` says None.
+A line is a name and a number: aql_barrier_and, aql_barrier_or, aql_dispatch, aql_vendor, sdma_copy, sdma_rect,
+sdma_fence, sdma_trap, sdma_poll, sdma_atomic, sdma_timestamp, sdma_hdp_flush, and sdma_copy_engine_K for engine K. The
+Linux driver has no such file; there is nothing to read then, and `snapshot` says None.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ The pattern is an endless sequence of 64-bit little-endian words. Word w of a ra
     x = (rank * 2**36 + w) * STRIDE + key(seed)        (all modulo 2**64)
     x ^= x >> 32;  x *= FACTOR;  x ^= x >> 32
 
-which is two multiplications and two shifts, cheap in numpy and in a kernel. Every step can be undone, so 8 bytes found in
-the wrong place tell which rank and which offset they were made for (`locate`); no two places of one seed share a word.
+which is two multiplications and two shifts, cheap in numpy and in a kernel. Every step can be undone, so 8 bytes found
+in the wrong place tell which rank and offset they were made for (`locate`); no two places of one seed share a word.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ ENVIRONMENT = (
     "ROCR_VISIBLE_DEVICES",
 )
 
-_FIELDS = {
+_FIELDS: dict[str, type | tuple[type, ...]] = {
     "schema": int,
     "kind": str,
     "key": str,
@@ -92,7 +92,7 @@ def make_row(
 ) -> dict:
     """A checked row with the schema's version, the time and the environment added.
 
-    samples: every measured repeat, in nanoseconds of the clock named. packets: {"planned": {...}, "counted": {...} or None}.
+    samples: every measured repeat, in nanoseconds. packets: {"planned": {...}, "counted": {...} or None}.
     """
     row = {
         "schema": SCHEMA,

@@ -1,7 +1,7 @@
 """Bytes before numbers: poison a destination, run, compare byte for byte, and say whose the wrong bytes are.
 
-Poison is the complement of the bytes that should arrive. So every byte that was never written is wrong for certain, be it
-the only one of a 1-byte copy, and a stretch of poison found elsewhere still tells for which place it was written.
+Poison is the complement of the bytes that should arrive. So every byte that was never written is wrong for certain, be
+it the only one of a 1-byte copy, and a stretch of poison found elsewhere still tells for which place it was written.
 Views are one-dimensional contiguous uint8 arrays; offsets are bytes of the pattern.
 """
 
@@ -123,10 +123,8 @@ def compare(view: np.ndarray, pattern: Pattern, offset: int = 0, others: Iterabl
     )
 
 
-def check(
-    view: np.ndarray, pattern: Pattern, offset: int = 0, where: str = "", others: Iterable[Pattern] = ()
-) -> None:
-    """Raise VerifyError unless every byte of `view` is the pattern's. `where` begins the message; `others` as in `compare`."""
+def check(view: np.ndarray, pattern: Pattern, offset: int = 0, where: str = "", others: Iterable[Pattern] = ()) -> None:
+    """Raise VerifyError unless every byte of `view` is the pattern's. `where` begins the message."""
     mismatch = compare(view, pattern, offset, others)
     if mismatch:
         raise VerifyError(mismatch, where)
@@ -134,7 +132,9 @@ def check(
 
 def _refuse_other_views(view: np.ndarray) -> None:
     if view.dtype != np.uint8 or view.ndim != 1:
-        raise InvalidArgument(f"a {view.ndim}-dimensional {view.dtype} array: bytes are compared as one-dimensional uint8")
+        raise InvalidArgument(
+            f"a {view.ndim}-dimensional {view.dtype} array: bytes are compared as one-dimensional uint8"
+        )
 
 
 def _agreement(got: np.ndarray, supposed: np.ndarray) -> int:
@@ -144,7 +144,7 @@ def _agreement(got: np.ndarray, supposed: np.ndarray) -> int:
 
 
 def _origin(got, expected, count: int, pattern: Pattern, offset: int, others: Iterable[Pattern]) -> Origin:
-    """Whose the bytes `got` are, found where `expected` (the pattern from `offset` on) should be. The first one is wrong."""
+    """Whose the bytes `got` are, where `expected` (the pattern from `offset` on) should be. The first one is wrong."""
     differs = got != expected
     run = got.size if differs.all() else int(np.argmin(differs))
     if count == 1 and (int(got[0]) ^ int(expected[0])).bit_count() == 1:

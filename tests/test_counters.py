@@ -13,7 +13,8 @@ def root(tmp_path):
         (folder / "properties").write_text("simd_count 0\n")
         if copies is not None:
             (folder / "packets").write_text(
-                f"aql_barrier_and 1\nsdma_copy {copies}\nsdma_copy_engine_2 {copies - 1}\nsdma_copy_engine_15 1\nsdma_copy_engine_3 0\n"
+                f"aql_barrier_and 1\nsdma_copy {copies}\nsdma_copy_engine_2 {copies - 1}\n"
+                "sdma_copy_engine_15 1\nsdma_copy_engine_3 0\n"
             )
     return tmp_path
 

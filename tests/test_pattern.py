@@ -53,7 +53,7 @@ def test_fill_writes_the_view_and_nothing_beside_it():
 
 
 def test_bytes_tell_places_ranks_and_seeds_apart():
-    """By chance 1 byte in 256 is equal. A shifted or old pattern is no more like it than that, another rank's hardly."""
+    """By chance 1 byte in 256 is equal. A shifted or old pattern is no more alike than that, another rank's hardly."""
     n = 1 << 18
     own = Pattern(3, 4).bytes(0, n)
     strangers = [Pattern(3, 4).bytes(shift, n) for shift in (1, 2, 3, 4, 7, 8, 16, 64, 4096, 1 << 20, 1 << 32, 1 << 38)]

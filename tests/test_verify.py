@@ -41,7 +41,12 @@ def test_one_wrong_byte_anywhere_is_found():
         view = right(nbytes, 3)
         view[place] ^= 0x10
         mismatch = compare(view, OWN, 3)
-        assert (mismatch.first, mismatch.pattern_offset, mismatch.count, mismatch.nbytes) == (place, place + 3, 1, nbytes)
+        assert (mismatch.first, mismatch.pattern_offset, mismatch.count, mismatch.nbytes) == (
+            place,
+            place + 3,
+            1,
+            nbytes,
+        )
         assert mismatch.expected == right(min(8, nbytes - place), place + 3).tobytes()
         assert mismatch.got[0] == mismatch.expected[0] ^ 0x10 and mismatch.got[1:] == mismatch.expected[1:]
         assert mismatch.origin.kind == "bit"

@@ -40,21 +40,36 @@ def main(argv=None) -> int:
     command = parser.add_subparsers(dest="sweep", required=True).add_parser(
         "dma",
         help="engine copies between GPUs and host",
-        description="Engine copies between the GPUs of a node and its host. Every run is compared byte for byte; the exit "
-        "status is 0 only if every point was verified.",
+        description="Engine copies between the GPUs of a node and its host. Every run is compared byte for byte; the "
+        "exit status is 0 only if every point was verified.",
     )
     add = command.add_argument
-    add("--node", choices=("soft", "hw", "auto"), help="software node, hardware, or hardware if there is any (HSAKIT_NODE, auto)")
-    add("--quick", action="store_true", help="every engine and every ordered pair, but not every combination, at few sizes")
-    add("--sizes", metavar="LIST", type=_checked(parse_sizes), help=f"bytes: 4K, 1M+1, 1K:64M:x4, lists (default {SIZES})")
+    add(
+        "--node",
+        choices=("soft", "hw", "auto"),
+        help="software, hardware, or what there is (default HSAKIT_NODE, auto)",
+    )
+    add(
+        "--quick", action="store_true", help="every engine and every ordered pair, few of their combinations, few sizes"
+    )
+    add("--sizes", metavar="LIST", type=_checked(parse_sizes), help=f"4K, 1M+1, 1K:64M:x4, lists (default {SIZES})")
     add("--mode", metavar="LIST", type=_checked(_modes), default=MODES, help=f"of {', '.join(MODES)} (default all)")
     add("--gpus", metavar="LIST", type=_checked(_numbers), help="GPUs, as 0,2-5 (default all)")
-    add("--pairs", metavar="LIST", type=_checked(_pairs), help=f"as 0-1,host-0,0-host,2-2 or {','.join(KINDS)} (default all)")
-    add("--engines", metavar="LIST", type=_checked(_numbers), help="engines, as 0,2-15 (default all that can do a transfer)")
-    add("--repeats", metavar="N", type=int, help="measured runs a point (default 5; 3 with --quick)")
-    add("--warmup", metavar="N", type=int, default=1, help="runs before them, verified too (default 1)")
-    add("--deadline", metavar="S", type=float, default=dma.Settings.deadline, help="seconds a run's copies may take (default 30)")
-    add("--memory", metavar="SIZE", type=_checked(parse_size), default=dma.Settings.memory, help="of all buffers together (default 1536M)")
+    add(
+        "--pairs",
+        metavar="LIST",
+        type=_checked(_pairs),
+        help=f"as 0-1,host-0,0-host or {','.join(KINDS)} (default all)",
+    )
+    add("--engines", metavar="LIST", type=_checked(_numbers), help="as 0,2-15 (default all that can do a transfer)")
+    default = dma.Settings()
+    add("--repeats", metavar="N", type=int, help=f"measured runs a point (default {default.repeats}; 3 with --quick)")
+    add("--warmup", metavar="N", type=int, default=default.warmup, help="runs before them, verified too (default 1)")
+    add("--deadline", metavar="S", type=float, default=default.deadline, help="of a run's copies, seconds (default 30)")
+    memory = format_size(default.memory)
+    add(
+        "--memory", metavar="SIZE", type=_checked(parse_size), default=memory, help=f"of all buffers (default {memory})"
+    )
     add("--out", metavar="FILE", help="append a JSON row a point; an older file is kept as FILE.old")
     add("--resume", action="store_true", help="keep the rows of --out and measure only what is missing or went wrong")
     arguments = parser.parse_args(argv)
@@ -73,7 +88,7 @@ def main(argv=None) -> int:
 
 def _dma(arguments) -> int:
     settings = dma.Settings(
-        repeats=arguments.repeats if arguments.repeats is not None else 3 if arguments.quick else 5,
+        repeats=arguments.repeats if arguments.repeats is not None else 3 if arguments.quick else dma.Settings.repeats,
         warmup=arguments.warmup,
         deadline=arguments.deadline,
         memory=arguments.memory,
@@ -120,10 +135,11 @@ def _measure(sweep: dma.DmaSweep, points, out: Writer | None) -> int:
                 break
     if interrupt.asked:
         _say(f"interrupted: {len(rows)} of {len(points)} points are measured")
-        _say(f"the same command with --resume continues {out.path}" if out is not None else "nothing is kept without --out")
+        _say(f"the same command with --resume continues {out.path}" if out else "nothing is kept without --out")
         return INTERRUPTED
     headers, lines = table(rows)
-    print(tabulate(lines, headers=headers, disable_numparse=True, colalign=("left", "left") + ("right",) * 9 + ("left", "left")))
+    alignment = ("left", "left", *["right"] * 9, "left", "left")
+    print(tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment))
     verified = sum(row["error"] is None for row in rows)
     _say(
         f"{verified} of {len(points)} points verified in {time.monotonic() - started:.1f} s"
@@ -160,9 +176,8 @@ def _that_fit(sweep: dma.DmaSweep, points, settings: dma.Settings):
     if not fitting:
         raise InvalidArgument(f"no point's buffers fit into --memory {format_size(settings.memory)}")
     if len(fitting) < len(points):
-        _say(
-            f"{len(points) - len(fitting)} points left out: their buffers need more than --memory {format_size(settings.memory)}"
-        )
+        left_out = len(points) - len(fitting)
+        _say(f"{left_out} points left out: their buffers need more than --memory {format_size(settings.memory)}")
     return fitting
 
 
@@ -203,7 +218,7 @@ def _modes(text: str) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    numbers = []
+    numbers: list[int] = []
     for item in text.split(","):
         first, dash, last = item.partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not dash)):
@@ -213,7 +228,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _pairs(text: str) -> tuple:
-    pairs = []
+    pairs: list[tuple | str] = []
     for item in text.split(","):
         ends = item.split("-")
         if len(ends) == 2 and all(end == HOST or end.isdecimal() for end in ends):

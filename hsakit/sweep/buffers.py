@@ -12,9 +12,11 @@ from collections import OrderedDict
 import numpy as np
 
 from hsakit.ffi.errors import InvalidArgument
+from hsakit.hsa import Buffer, BufferSlice
+from hsakit.node import Node
 from hsakit.pattern import Pattern
 from hsakit.sweep.layout import SOURCE, Layout
-from hsakit.sweep.plan import HOST
+from hsakit.sweep.plan import HOST, End
 from hsakit.verify import poison
 
 _DIRECT = 128 << 10  # bytes that a host reads over the bus as soon as an engine brings them
@@ -23,16 +25,16 @@ _STAGE = ("stage", HOST)
 
 
 class Buffers:
-    def __init__(self, node, seed: int, budget: int, deadline: float):
+    def __init__(self, node: Node, seed: int, budget: int, deadline: float):
         self._node = node
         self._seed = seed
         self._budget = budget
         self._deadline = deadline
-        self._held: OrderedDict[tuple, object] = OrderedDict()  # the one used last is last
+        self._held: OrderedDict[tuple[str, End], Buffer] = OrderedDict()  # the one used last is last
 
-    def pattern(self, end) -> Pattern:
+    def pattern(self, end: End) -> Pattern:
         """The pattern of an end: a GPU's rank is its index, the host's is the number of GPUs."""
-        return Pattern(self._seed, len(self._node.gpus) if end == HOST else end)
+        return Pattern(self._seed, end if isinstance(end, int) else len(self._node.gpus))
 
     def prepare(self, layout: Layout) -> None:
         """Have every buffer of a layout, sources filled; buffers not used lately go when the budget is short."""
@@ -60,17 +62,17 @@ class Buffers:
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self._held.values())
 
-    def piece(self, role: str, end, offset: int, nbytes: int):
+    def piece(self, role: str, end: End, offset: int, nbytes: int) -> BufferSlice:
         return self._held[role, end][offset : offset + nbytes]
 
-    def poison(self, end, piece, pattern: Pattern, offset: int) -> None:
+    def poison(self, end: End, piece: BufferSlice, pattern: Pattern, offset: int) -> None:
         """Make every byte of a piece of an end's memory differ from `pattern` at `offset`."""
         view, staged = self._window(end, piece)
         poison(view, pattern, offset)
         if staged is not None:
             self._move(end, piece, staged)
 
-    def fetch(self, end, piece) -> np.ndarray:
+    def fetch(self, end: End, piece: BufferSlice) -> np.ndarray:
         """The bytes of a piece, valid until the next call."""
         view, staged = self._window(end, piece)
         if staged is not None:
@@ -87,24 +89,25 @@ class Buffers:
     def close(self) -> None:
         self.forget(self._held)
 
-    def _allocate(self, end, nbytes: int):
-        agents = [*self._node.cpus[:1], *(gpu.agent for gpu in self._node.gpus)]
-        pool = agents[0].pool("fine") if end == HOST else self._node.gpus[end].agent.pool("coarse")
+    def _allocate(self, end: End, nbytes: int) -> Buffer:
+        agents = [self._node.cpus[0], *(gpu.agent for gpu in self._node.gpus)]
+        pool = self._node.gpus[end].agent.pool("coarse") if isinstance(end, int) else agents[0].pool("fine")
         return pool.allocate(nbytes, access=[agent for agent in agents if pool.reachable_by(agent)])
 
-    def _fill(self, key: tuple) -> None:
+    def _fill(self, key: tuple[str, End]) -> None:
         buffer, end = self._held[key], key[1]
         view, staged = self._window(end, buffer[:])
         self.pattern(end).fill(view)
         if staged is not None:
             self._move(end, buffer[:], staged)
 
-    def _window(self, end, piece):
+    def _window(self, end: End, piece: BufferSlice) -> tuple[np.ndarray, BufferSlice | None]:
         """A view to read or write a piece by, and the staging memory it shows if that is not the piece itself."""
         if end == HOST or (piece.host_accessible and piece.nbytes <= _DIRECT):
             return piece.view(), None
         staged = self._held[_STAGE][: piece.nbytes]
         return staged.view(), staged
 
-    def _move(self, end, dst, src) -> None:
-        self._node.gpus[end].agent.copy_engines[0].copy(dst, src).wait(deadline=self._deadline)
+    def _move(self, end: End, dst: BufferSlice, src: BufferSlice) -> None:
+        gpu = self._node.gpus[int(end)].agent
+        gpu.copy_engines[0].copy(dst, src).wait(deadline=self._deadline)

@@ -13,6 +13,8 @@ from hsakit.ffi.errors import InvalidArgument
 from hsakit.sweep.sizes import format_size
 
 HOST = "host"
+End = int | str  # a GPU's index, or HOST
+Pair = tuple[End, End]  # source, destination
 MODES = ("one-way", "both-ways", "engines", "all-gpus")
 KINDS = ("peer", "h2d", "d2h", "same")
 SIZES = "1:256M:x4,7,4K-1,64K+1,1M+13"
@@ -34,22 +36,21 @@ class Machine:
     def gpus(self) -> tuple[int, ...]:
         return tuple(self.engines)
 
-    def engines_for(self, src, dst) -> tuple[int, ...]:
-        if kind_of(src, dst) == "peer":
-            return self.peer_engines[src]
-        return self.engines[dst if src == HOST else src]
+    def engines_for(self, src: End, dst: End) -> tuple[int, ...]:
+        owner = src if isinstance(src, int) else int(dst)
+        return (self.peer_engines if kind_of(src, dst) == "peer" else self.engines)[owner]
 
 
 @dataclass(frozen=True)
 class Transfer:
-    src: int | str
-    dst: int | str
+    src: End
+    dst: End
     engine: int
 
     @property
     def owner(self) -> int:
         """The GPU whose engine it is."""
-        return self.dst if self.src == HOST else self.src
+        return self.src if isinstance(self.src, int) else int(self.dst)
 
     @property
     def kind(self) -> str:
@@ -88,12 +89,12 @@ class Selection:
     sizes: tuple[int, ...]
     modes: tuple[str, ...] = MODES
     gpus: tuple[int, ...] | None = None
-    pairs: tuple[tuple[int | str, int | str] | str, ...] | None = None
+    pairs: tuple[Pair | str, ...] | None = None
     engines: tuple[int, ...] | None = None
     quick: bool = False
 
 
-def kind_of(src, dst) -> str:
+def kind_of(src: End, dst: End) -> str:
     if src == HOST:
         return "h2d"
     if dst == HOST:
@@ -119,22 +120,24 @@ def plan(machine: Machine, selection: Selection) -> list[Point]:
     return points
 
 
-def _pairs(machine: Machine, selection: Selection) -> list[tuple]:
+def _pairs(machine: Machine, selection: Selection) -> list[Pair]:
     """The ordered pairs selected, peers first."""
     gpus = selection.gpus if selection.gpus is not None else machine.gpus
     for gpu in gpus:
         _known(machine, gpu)
-    every = {
+    every: dict[str, list[Pair]] = {
         "peer": [(src, dst) for src in gpus for dst in gpus if (src, dst) in machine.linked],
         "h2d": [(HOST, gpu) for gpu in gpus],
         "d2h": [(gpu, HOST) for gpu in gpus],
         "same": [(gpu, gpu) for gpu in gpus],
     }
-    chosen = []
+    chosen: list[Pair] = []
     for pair in selection.pairs if selection.pairs is not None else KINDS:
         if isinstance(pair, str):
             if pair not in KINDS:
-                raise InvalidArgument(f"pair {pair!r}: valid are SRC-DST (0-1, host-0, 0-host, 0-0) and {', '.join(KINDS)}")
+                raise InvalidArgument(
+                    f"pair {pair!r}: valid are SRC-DST (0-1, host-0, 0-host, 0-0) and {', '.join(KINDS)}"
+                )
             chosen += every[pair]
             continue
         if pair == (HOST, HOST):
@@ -153,11 +156,12 @@ def _known(machine: Machine, gpu) -> None:
         raise InvalidArgument(f"GPU {gpu}: this node has {_ranges(machine.gpus)}")
 
 
-def _usable_engines(machine: Machine, selection: Selection, pairs) -> dict[tuple, tuple[int, ...]]:
+def _usable_engines(machine: Machine, selection: Selection, pairs) -> dict[Pair, tuple[int, ...]]:
     """The engines to use for each pair. An engine nobody can use, and a pair left without one, are refused."""
     wanted = selection.engines
     usable = {
-        pair: tuple(engine for engine in machine.engines_for(*pair) if wanted is None or engine in wanted) for pair in pairs
+        pair: tuple(engine for engine in machine.engines_for(*pair) if wanted is None or engine in wanted)
+        for pair in pairs
     }
     for engine in wanted or ():
         if not any(engine in engines for engines in usable.values()):
@@ -170,7 +174,7 @@ def _usable_engines(machine: Machine, selection: Selection, pairs) -> dict[tuple
     for pair in pairs:
         if not usable[pair] and pair in explicit:
             raise InvalidArgument(
-                f"pair {pair[0]}-{pair[1]} can use none of the engines {_ranges(wanted)}; "
+                f"pair {pair[0]}-{pair[1]} can use none of the engines {_ranges(wanted or ())}; "
                 f"valid are {_ranges(machine.engines_for(*pair))}"
             )
     return {pair: engines for pair, engines in usable.items() if engines}

@@ -10,7 +10,7 @@ from hsakit.sweep.sizes import format_size
 
 POINT_LINES = 60  # more points than this are shown by group
 
-HEADERS = ("mode", "kind", "size", "points", "verified", "median us", "spread", "GB/s", "min", "max", "overlap", "launch", "clock")
+HEADERS = tuple("mode,kind,size,points,verified,median us,spread,GB/s,min,max,overlap,launch,clock".split(","))
 
 
 def table(rows: Sequence[dict]) -> tuple[tuple[str, ...], list[list]]:

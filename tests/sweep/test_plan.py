@@ -46,7 +46,9 @@ def test_quick_covers_all_peer_engines_of_every_gpu_and_all_ordered_pairs():
 
 
 def test_quick_on_a_part_with_fewer_engines_than_peers():
-    points = plan(machine(gpus=8, peer_engines=3), Selection(sizes=(8,), modes=("one-way",), pairs=("peer",), quick=True))
+    points = plan(
+        machine(gpus=8, peer_engines=3), Selection(sizes=(8,), modes=("one-way",), pairs=("peer",), quick=True)
+    )
     assert {(t.src, t.dst) for t in transfers(points)} == {(a, b) for a in range(8) for b in range(8) if a != b}
     assert {t.engine for t in transfers(points)} == {2, 3, 4}
 

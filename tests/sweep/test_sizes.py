@@ -46,7 +46,9 @@ def test_what_is_not_a_size_is_refused(text, message):
         parse_sizes(text)
 
 
-@pytest.mark.parametrize("nbytes, text", [(1, "1"), (4096, "4K"), (4097, "4K+1"), (4095, "4K-1"), (65536 * 3, "192K"), (5000, "5000")])
+@pytest.mark.parametrize(
+    "nbytes, text", [(1, "1"), (4096, "4K"), (4097, "4K+1"), (4095, "4K-1"), (65536 * 3, "192K"), (5000, "5000")]
+)
 def test_sizes_are_written_short_and_exact(nbytes, text):
     assert format_size(nbytes) == text
     assert parse_size(text) == nbytes

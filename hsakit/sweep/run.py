@@ -1,0 +1,143 @@
+"""All runs of one point: poison, launch, wait, compare, and what crossed the library meanwhile."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from hsakit import counters
+from hsakit.counters import Counters
+from hsakit.ffi.errors import DeadlineExceeded, HsakitError
+from hsakit.node import Node
+from hsakit.sweep.buffers import Buffers
+from hsakit.sweep.layout import DESTINATION, GUARD, SOURCE, Place, lay_out
+from hsakit.sweep.plan import HOST, Point, Transfer
+from hsakit.verify import check, compare
+
+_SETTLE = 5.0  # seconds that a run which cannot go on waits for the copies it submitted
+
+
+class Run:
+    """All runs of one point."""
+
+    def __init__(self, node: Node, buffers: Buffers, point: Point, deadline: float):
+        self._node = node
+        self._buffers = buffers
+        self._point = point
+        self._deadline = deadline
+        self._submitted = 0
+        self._counted: Counters | None = None
+        self._ends = list(dict.fromkeys(end for t in point.transfers for end in (t.src, t.dst)))
+        self._nodes = {node.gpus[end].agent.driver_node: end for end in self._ends if isinstance(end, int)}
+        self._gate = node.runtime.create_signal(0) if point.gated else None
+        self._copies: list = []
+        self.layout = lay_out(point)
+        self.samples: list[list[list[int]]] = []
+        self.unfinished: list[Transfer] = []
+        self.where = str(point)
+
+    def all(self, warmup: int, repeats: int) -> None:
+        self._buffers.prepare(self.layout)
+        self._copies = [self._prepare(t, place) for t, place in zip(self._point.transfers, self.layout.places)]
+        for number in range(warmup + repeats):
+            measured = number >= warmup
+            self.where = f"{self._point}, " + (
+                f"repeat {number - warmup + 1} of {repeats}" if measured else f"warm-up {number + 1} of {warmup}"
+            )
+            sample = self._once()
+            if measured:
+                self.samples.append(sample)
+
+    def packets(self, packet_bytes: int, driver_engines: dict) -> tuple[dict, dict | None]:
+        """Copy packets that this point's submissions make, and those that crossed the library. No copy may have become
+        a kernel."""
+        per_copy = -(-self._point.nbytes // packet_bytes)
+        runs, rest = divmod(self._submitted, len(self._point.transfers))
+        engines: dict[str, int] = {}
+        for index, transfer in enumerate(self._point.transfers):
+            name = f"{transfer.owner}/{driver_engines.get((transfer.owner, transfer.engine), transfer.engine)}"
+            engines[name] = engines.get(name, 0) + (runs + (index < rest)) * per_copy
+        planned = {"sdma_copy": self._submitted * per_copy, "aql_dispatch": 0, "engines": engines}
+        if self._counted is None:
+            return planned, None
+        names = {name for counts in self._counted.nodes.values() for name in counts if "engine" not in name}
+        totals = {name: self._counted.total(name) for name in sorted(names)}
+        counted: dict = {name: n for name, n in totals.items() if n or name in planned}
+        counted["engines"] = {
+            f"{self._nodes[node]}/{engine}": n
+            for node in self._counted.nodes
+            for engine, n in self._counted.engine_copies(node).items()
+        }
+        return planned, counted
+
+    def _prepare(self, transfer: Transfer, place: Place):
+        source = self._buffers.piece(SOURCE, transfer.src, place.source, self._point.nbytes)
+        target = self._buffers.piece(DESTINATION, transfer.dst, place.destination, self._point.nbytes)
+        engine = self._node.gpus[transfer.owner].agent.engine(transfer.engine)
+        return engine.prepare(target, source, after=(self._gate,) if self._gate else ())
+
+    def _once(self) -> list[list[int]]:
+        for transfer, place in zip(self._point.transfers, self.layout.places):
+            self._buffers.poison(transfer.dst, self._slot(transfer, place), *self._expected(transfer, place))
+        before = counters.snapshot(self._nodes)
+        signals = self._launch_and_wait()
+        after = counters.snapshot(self._nodes)
+        if before is not None and after is not None:
+            crossed = after - before
+            self._counted = crossed if self._counted is None else self._counted + crossed
+        times = [signal.times for signal in signals]
+        for transfer, place in zip(self._point.transfers, self.layout.places):
+            self._verify(transfer, place)
+        first = min(start for start, _ in times)
+        return [[start - first, end - first] for start, end in times]
+
+    def _launch_and_wait(self) -> list:
+        """Submit every copy, release them, and wait; whatever happens, the gate opens and the copies are waited for."""
+        if self._gate:
+            self._gate.store(1)
+        signals: list = []
+        try:
+            for copy in self._copies:
+                signals.append(copy.submit(self._deadline))
+                self._submitted += 1
+        except BaseException:
+            self._drain(signals, _SETTLE)
+            raise
+        self._drain(signals, self._deadline)
+        return signals
+
+    def _drain(self, signals: list, deadline: float) -> None:
+        if self._gate:
+            self._gate.store(0)
+        end = time.monotonic() + deadline
+        try:
+            for signal in signals:
+                signal.wait(deadline=max(0.0, end - time.monotonic()))
+        except DeadlineExceeded:
+            self.unfinished = [t for t, signal in zip(self._point.transfers, signals) if signal.value >= 1]
+            raise
+
+    def _slot(self, transfer: Transfer, place: Place):
+        nbytes = GUARD + self._point.nbytes + GUARD
+        return self._buffers.piece(DESTINATION, transfer.dst, place.destination - GUARD, nbytes)
+
+    def _expected(self, transfer: Transfer, place: Place):
+        """The pattern of a slot, guards included, and its offset."""
+        return self._buffers.pattern(transfer.src), place.source - GUARD
+
+    def _verify(self, transfer: Transfer, place: Place) -> None:
+        pattern, offset = self._expected(transfer, place)
+        slot = self._buffers.fetch(transfer.dst, self._slot(transfer, place))
+        name = f"rank {pattern.rank} ({_end(transfer.src)}) to {_end(transfer.dst)} on engine {transfer.engine}"
+        inside = slot[GUARD : GUARD + self._point.nbytes]
+        check(inside, pattern, offset + GUARD, name, [self._buffers.pattern(end) for end in self._ends])
+        for side, start in (("before", 0), ("behind", GUARD + self._point.nbytes)):
+            untouched = np.invert(slot[start : start + GUARD])  # poison is the complement
+            mismatch = compare(untouched, pattern, offset + start)
+            if mismatch:
+                raise HsakitError(f"{name}: {mismatch.count} bytes {side} the destination were overwritten")
+
+
+def _end(end) -> str:
+    return "the host" if end == HOST else f"GPU {end}"
