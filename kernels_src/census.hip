@@ -10,8 +10,8 @@ struct Place {
 #define REGISTER(id, first, bits) __builtin_amdgcn_s_getreg((id) | (first) << 6 | ((bits) - 1) << 11)
 enum { HW_ID = 4, XCC_ID = 20 };
 
-// Each workgroup writes places[workgroup]. It stays for at least `naps` naps of some 8192 clocks each, so that a grid that
-// fits the machine is on all its CUs at once; LDS asked for at launch (64 KiB) keeps it to one workgroup a CU.
+// Each workgroup writes places[workgroup]. It stays for at least `naps` naps of some 8192 clocks each, so that a grid
+// that fits the machine is on all its CUs at once; LDS asked for at launch (64 KiB) keeps it to one workgroup a CU.
 KERNEL(64) census(Place* places, u32 naps) {
     u64 start = ticks();
     for (u32 nap = 0; nap < naps; ++nap) __builtin_amdgcn_s_sleep(127);

@@ -1,5 +1,5 @@
-// Copies by compute units: one buffer, one buffer to several peers, and several buffers to as many peers; flags that tell
-// peers that their bytes are there. Any byte count and alignment; the number of workgroups is the grid's.
+// Copies by compute units: one buffer, one buffer to several peers, and several buffers to as many peers; flags that
+// tell peers that their bytes are there. Any byte count and alignment; the number of workgroups is the grid's.
 #include "device.h"
 
 enum : u32 { WORKGROUP = 256, UNROLL = 4, PEERS = 8 };
@@ -16,7 +16,7 @@ struct Addresses {
     u64 at[PEERS];
 };
 
-// Copies src to the same bytes of each dst, with threads `i` of `step` (all of this launch, or one peer's share of them).
+// This workgroup's part of a copy done by `parts` workgroups. each(store) calls store(dst) for every destination.
 // Whole tiles first, all their loads in flight before the first store; then single quads; then the last bytes.
 template <class Each>
 static __device__ void copy_tiles(In src, u64 nbytes, u32 part, u32 parts, Each each) {
@@ -63,8 +63,8 @@ static __device__ void push_to_each(const Addresses& dst, const Addresses& src, 
     }
 }
 
-// After every workgroup has come here, the last one to come writes `value` to each flag. What a workgroup stored before is
-// then visible to whoever reads the flag. `arrived` (device memory) is 0 before the launch and 0 again after it.
+// After every workgroup has come here, the last one to come writes `value` to each flag. What a workgroup stored before
+// is then visible to whoever reads the flag. `arrived` (device memory) is 0 before the launch and 0 again after it.
 static __device__ void raise_flags(const Addresses& flags, u32 peers, u64 value, u32* arrived) {
     // Every wave releases its own stores to the peers; after that a count within this GPU is enough.
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");

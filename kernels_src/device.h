@@ -1,9 +1,9 @@
-// What every kernel here starts from. It needs no HIP header and no device library, so a compiler alone builds these files in
-// a fraction of a second; hipcc builds them as well.
+// What every kernel here starts from. It needs no HIP header and no device library, so a compiler alone builds these
+// files, in a fraction of the time; hipcc builds them as well.
 //
-// Kernels are extern "C", take plain C types, and use no hidden argument: sizes come from the dispatch packet (code object
-// version 4), so a kernel argument block written by hand for an AQL packet is what the signature says and nothing more.
-// Grid sizes count workgroups; the size of a workgroup is fixed a kernel.
+// Kernels are extern "C", take plain C types, and use no hidden argument: sizes come from the dispatch packet (code
+// object version 4), so an argument block written by hand for an AQL packet is what the signature says, no more.
+// The size of a workgroup is fixed for each kernel and is not the launch's choice.
 #pragma once
 
 #ifndef __global__

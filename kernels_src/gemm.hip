@@ -1,14 +1,16 @@
-// gemm_<type>_<ab>: C = A B in f32, f16 or bf16. C is row-major; A and B are row-major (n) or column-major (t), as the letters
-// say. For a column-major C compute its transpose: swap the operands, M and N, and the letters, each of them flipped.
+// gemm_<type>_<ab>: C = A B in f32, f16 or bf16. C is row-major; A and B are row-major (n) or column-major (t), as the
+// letters say. For a column-major C compute its transpose: swap the operands, M and N, and the letters, each of them
+// flipped.
 //
-// Grid: x = tiles of N, y = tiles of M. Leading dimensions are in elements and need no alignment, nor do the pointers beyond
-// their element's. M, N and K are at least 1. 16-bit products are summed in f32 by the matrix cores, f32 products by fused multiply-adds.
+// Grid: x = ceil(N / side), y = ceil(M / side) workgroups of 256; side is 128 for f16 and bf16, 64 for f32. M, N and K
+// are at least 1. Leading dimensions are in elements; neither they nor the pointers need more alignment than an element
+// has. 16-bit products are summed in f32 by the matrix cores, f32 products by fused multiply-adds.
 #include "device.h"
 
-// --- operands ---------------------------------------------------------------------------------------------------------
+// --- operands --------------------------------------------------------------------------------------------------------
 
-// A stored matrix: `lines` lines of `length` contiguous elements, `pitch` elements apart. An element is named by its line
-// and its place in the line, so a row-major A (line m, place k) and a column-major B (line n, place k) are the same thing.
+// A stored matrix: `lines` lines of `length` contiguous elements, `pitch` elements apart. An element is named by its
+// line and its place in the line, so a row-major A (line m, place k) and a column-major B (line n, place k) are alike.
 template <class T>
 struct Stored {
     const T* data;
@@ -61,14 +63,16 @@ struct Tile {
     }
 };
 
-// --- 16-bit: matrix cores ----------------------------------------------------------------------------------------------
+// --- 16-bit: matrix cores --------------------------------------------------------------------------------------------
 
 typedef float Sum16 __attribute__((ext_vector_type(16)));
 
 struct F16 {
     typedef _Float16 Element;
     typedef _Float16 Four __attribute__((ext_vector_type(4)));
-    static __device__ Sum16 multiply(Four a, Four b, Sum16 c) { return __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, c, 0, 0, 0); }
+    static __device__ Sum16 multiply(Four a, Four b, Sum16 c) {
+        return __builtin_amdgcn_mfma_f32_32x32x8f16(a, b, c, 0, 0, 0);
+    }
     static __device__ _Float16 rounded(float x) { return (_Float16)x; }
 };
 
@@ -90,8 +94,8 @@ struct BF16 {
 enum : u32 { SIDE16 = 128, DEPTH16 = 32, PITCH16 = DEPTH16 + 4, WORKGROUP = 256 };
 
 // A workgroup makes 128 x 128 elements of C, each of its 4 waves 64 x 64 in 2 x 2 accumulators of 32 x 32.
-// LDS holds both operands with k contiguous: a lane's four k of a row of A (column of B) are one 8-byte read. The pitch of
-// 72 bytes spreads 16 rows over all banks.
+// LDS holds both operands with k contiguous: a lane's four k of a row of A (column of B) are one 8-byte read. The pitch
+// of 72 bytes spreads 16 rows over all banks.
 template <class Type, bool A_ALONG, bool B_ALONG, class T = typename Type::Element>
 static __device__ void gemm16(Stored<T> a, Stored<T> b, T* c, u32 m, u32 n, u32 k, u32 ldc) {
     using Four = typename Type::Four;
@@ -146,11 +150,11 @@ static __device__ void gemm16(Stored<T> a, Stored<T> b, T* c, u32 m, u32 n, u32 
     }
 }
 
-// --- f32: fused multiply-adds --------------------------------------------------------------------------------------------
+// --- f32: fused multiply-adds ----------------------------------------------------------------------------------------
 
 enum : u32 { SIDE32 = 64, DEPTH32 = 16, PITCH32 = SIDE32 + 4 };
 
-// A workgroup makes 64 x 64 elements of C, each thread 4 x 4. LDS holds both operands with their rows (columns) contiguous.
+// A workgroup makes 64 x 64 elements of C, each thread 4 x 4. LDS holds both operands with rows (columns) contiguous.
 template <bool A_ALONG, bool B_ALONG>
 static __device__ void gemm32(Stored<float> a, Stored<float> b, float* c, u32 m, u32 n, u32 k, u32 ldc) {
     typedef float Four __attribute__((ext_vector_type(4)));
@@ -189,27 +193,27 @@ static __device__ void gemm32(Stored<float> a, Stored<float> b, float* c, u32 m,
                 c[(u64)(row + my_row + i) * ldc + column + my_column + j] = sum[i][j];
 }
 
-// --- the kernels -----------------------------------------------------------------------------------------------------------
+// --- the kernels -----------------------------------------------------------------------------------------------------
 
 // A is lines of k if row-major, B if column-major.
-#define OPERANDS(T, A_ROWS, B_ROWS)                                                  \
-    Stored<T> sa{a, A_ROWS ? m : k, A_ROWS ? k : m, lda};                            \
+#define OPERANDS(T, A_ROWS, B_ROWS)                                                                           \
+    Stored<T> sa{a, A_ROWS ? m : k, A_ROWS ? k : m, lda};                                                     \
     Stored<T> sb{b, B_ROWS ? k : n, B_ROWS ? n : k, ldb};
 
-#define GEMM16(name, Type, T, A_ROWS, B_ROWS)                                                                             \
-    KERNEL(WORKGROUP) name(const T* a, const T* b, T* c, u32 m, u32 n, u32 k, u32 lda, u32 ldb, u32 ldc) {               \
-        OPERANDS(T, A_ROWS, B_ROWS)                                                                                      \
-        gemm16<Type, A_ROWS, !B_ROWS>(sa, sb, c, m, n, k, ldc);                                                          \
+#define GEMM16(name, Type, T, A_ROWS, B_ROWS)                                                                 \
+    KERNEL(WORKGROUP) name(const T* a, const T* b, T* c, u32 m, u32 n, u32 k, u32 lda, u32 ldb, u32 ldc) {    \
+        OPERANDS(T, A_ROWS, B_ROWS)                                                                           \
+        gemm16<Type, A_ROWS, !B_ROWS>(sa, sb, c, m, n, k, ldc);                                               \
     }
-#define GEMM32(name, T, A_ROWS, B_ROWS)                                                                                  \
-    KERNEL(WORKGROUP) name(const T* a, const T* b, T* c, u32 m, u32 n, u32 k, u32 lda, u32 ldb, u32 ldc) {               \
-        OPERANDS(T, A_ROWS, B_ROWS)                                                                                      \
-        gemm32<A_ROWS, !B_ROWS>(sa, sb, c, m, n, k, ldc);                                                                \
+#define GEMM32(name, T, A_ROWS, B_ROWS)                                                                       \
+    KERNEL(WORKGROUP) name(const T* a, const T* b, T* c, u32 m, u32 n, u32 k, u32 lda, u32 ldb, u32 ldc) {    \
+        OPERANDS(T, A_ROWS, B_ROWS)                                                                           \
+        gemm32<A_ROWS, !B_ROWS>(sa, sb, c, m, n, k, ldc);                                                     \
     }
-#define LAYOUTS(GEMM, name, ...)               \
-    GEMM(name##_nn, __VA_ARGS__, true, true)   \
-    GEMM(name##_nt, __VA_ARGS__, true, false)  \
-    GEMM(name##_tn, __VA_ARGS__, false, true)  \
+#define LAYOUTS(GEMM, name, ...)                                                                              \
+    GEMM(name##_nn, __VA_ARGS__, true, true)                                                                  \
+    GEMM(name##_nt, __VA_ARGS__, true, false)                                                                 \
+    GEMM(name##_tn, __VA_ARGS__, false, true)                                                                 \
     GEMM(name##_tt, __VA_ARGS__, false, false)
 
 LAYOUTS(GEMM16, gemm_f16, F16, _Float16)

@@ -23,8 +23,8 @@ static __device__ u64 bytes8(u64 at, u64 base) {
 
 static __device__ u8 byte(u64 at, u64 base) { return (u8)(word(at / 8, base) >> at % 8 * 8); }
 
-// A range of memory is some bytes up to an 8-byte boundary, whole 8-byte units, and some bytes. The first threads of the
-// grid take the bytes, all threads the units.
+// A range of memory is some bytes up to an 8-byte boundary, whole 8-byte units, and some bytes. The first threads of
+// the grid take the bytes, all threads the units.
 struct Range {
     u64 head, units, tail;
 
