@@ -16,7 +16,7 @@ _FIRST_OF_PAIRS = sum(1 << bit for bit in range(0, MAX_ENGINES * MAX_ARRAYS * AR
 class HsaBits(NamedTuple):
     """What ``hsa_amd_queue_cu_set_mask`` takes: the number of bits, a multiple of 32, and their 32-bit words."""
 
-    count: int
+    length: int
     words: tuple[int, ...]
 
 

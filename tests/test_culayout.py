@@ -190,6 +190,14 @@ def test_of_agent(tmp_path, monkeypatch):
     assert CuLayout.of(SimpleNamespace(driver_node=3)) == MI300X
 
 
+def test_of_the_node(runtime):
+    for agent in runtime.gpus:
+        layout = CuLayout.of(agent)
+        assert layout.count == agent.cu_count
+        assert layout.xccs == agent.xcc_count
+        assert layout.xccs * len(layout.cus[0]) == agent.se_count
+
+
 def test_table():
     lines = CuLayout.even(38, 2, 2).table().splitlines()
     assert lines == [

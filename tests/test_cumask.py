@@ -75,8 +75,8 @@ def test_round_trips(mask):
     layout = mask.layout
     allowed = CuMask(layout, mask.value, allow_empty_xcc=True)
     assume(mask)
-    count, words = allowed.bits
-    assert count == 32 * len(words) >= layout.count > count - 32
+    length, words = allowed.bits
+    assert length == 32 * len(words) >= layout.count > length - 32
     for again in (
         CuMask.from_words(layout, words, allow_empty_xcc=True),
         CuMask.from_bits(layout, mask, allow_empty_xcc=True),
@@ -244,3 +244,10 @@ def test_immutable():
 def test_repr():
     assert repr(ALL.first(32)) == "<CuMask 32 of 304 CUs, 4 an XCC>"
     assert repr(ALL.first(12)) == "<CuMask 12 of 304 CUs, by XCC 2 2 2 2 1 1 1 1>"
+
+
+def test_queue_takes_one(runtime):
+    agent = runtime.gpus[0]
+    mask = CuMask.all(CuLayout.of(agent)).per_xcc(2)
+    with agent.create_queue(cu_mask=mask) as queue:
+        assert queue.cu_mask == tuple(mask)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import struct
 from collections import Counter
@@ -13,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsakit.culayout import CuLayout
+from hsakit.culimits import effective
 from hsakit.cumask import CuMask
 from hsakit.softgpu import node
 from hsakit.softgpu.exec.cus import decode, registers
+from tests.softgpu.rawhsa import child
 
 MI300X = node.load("mi300x-8").gpu
 # Enable registers as the kernel driver's own loop (mqd_symmetrically_map_cu_mask, compiled from Linux 6) left them.
@@ -30,6 +33,13 @@ def part(cus):
 
 def pack(words):
     return struct.pack(f"<{len(words)}I", *words)
+
+
+def mask_of(raw, queue) -> bytes | None:
+    """The mask that the driver was last given for a queue."""
+    ring = int(raw.ffi.cast("uintptr_t", queue.hsa.base_address))
+    queues = [queue for _, queue in raw.driver._queues.values() if queue.kind == "AQL"]
+    return next(queue.cu_mask for queue in queues if queue._ring_at == ring)
 
 
 @st.composite
@@ -99,6 +109,69 @@ def test_agrees_with_the_toolkit(case):
         turns.append((seen[xcc], xcc))
         seen[xcc] += 1
     assert turns == sorted(turns)
+
+
+# What the runtime hands to the driver. Golden: read in ROCr 6.1.2 (AqlQueue::SetCUMasking).
+@pytest.mark.parametrize(
+    ("asked", "handed_on"),
+    [
+        ([0xFFFFFFFF], [0xFFFFFFFF]),  # a short mask stays short
+        ([1 << 8, 0], [1 << 8, 0]),
+        ([0xFFFFFFFF] * 10, [*[0xFFFFFFFF] * 9, 0xFFFF]),  # 304 CUs: the last word is cut
+        ([0xFFFFFFFF] * 12, [*[0xFFFFFFFF] * 9, 0xFFFF]),
+        ([], [*[0xFFFFFFFF] * 9, 0xFFFF]),  # no words: all CUs again
+    ],
+)
+def test_through_the_runtime(raw, asked, handed_on):
+    queue = raw.queue()
+    assert mask_of(raw, queue) is None
+    set_mask = raw.lib.hsa_amd_queue_cu_set_mask
+    assert set_mask(queue.hsa, 32, raw.ffi.new("uint32_t[]", [1])) == 0  # something to be reset
+    assert set_mask(queue.hsa, 32 * len(asked), raw.ffi.new("uint32_t[]", asked) if asked else raw.ffi.NULL) == 0
+    assert mask_of(raw, queue) == pack(handed_on)
+    assert set_mask(queue.hsa, 33, raw.ffi.new("uint32_t[]", [1, 1])) == 0x1001
+    assert mask_of(raw, queue) == pack(handed_on)
+    mask = CuMask.from_words(CuLayout(MI300X.active_cus), handed_on, allow_empty_xcc=True)
+    assert sorted(decode(mask_of(raw, queue), MI300X)) == sorted(mask.coordinates())
+    back = raw.ffi.new("uint32_t[]", 12)
+    assert raw.lib.hsa_amd_queue_cu_get_mask(queue.hsa, 384, back) == 0
+    assert mask.matches(list(back))
+    queue.destroy()
+
+
+ASKED = ([0xFF], [0xFFFFFFFF] * 2, [0, *[0xFFFFFFFF] * 8, 0xFFFF])
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "0:0-31",
+        "1:0x1;0-99:0x1",  # GPU 1 is named twice: an error, and all CUs are left
+        "0-99:8-99,302-999;0:x",
+    ],
+)
+def test_hsa_cu_mask(limit):
+    """The CUs that HSA_CU_MASK leaves on the node are those that the toolkit predicts."""
+    done = child(
+        f"""
+{inspect.getsource(mask_of)}
+with Raw() as raw:
+    queue = raw.queue()
+    for words in {ASKED}:
+        status = raw.lib.hsa_amd_queue_cu_set_mask(queue.hsa, 32 * len(words), raw.ffi.new("uint32_t[]", words))
+        print(status, mask_of(raw, queue).hex())
+""",
+        HSA_CU_MASK=limit,
+    )
+    assert done.returncode == 0, done.stderr
+    for words, line in zip(ASKED, done.stdout.splitlines(), strict=True):
+        status, mask = line.split()
+        asked = CuMask.from_words(CuLayout(MI300X.active_cus), words)
+        expected = effective(asked, "hsa", gpu=0, gpus=8, environ={"HSA_CU_MASK": limit})
+        assert sorted(decode(bytes.fromhex(mask), MI300X)) == sorted(expected.mask.coordinates())
+        reduced = expected.mask != asked
+        assert int(status) == (44 if reduced else 0)  # HSA_STATUS_CU_MASK_REDUCED
+        assert any("takes away" in note for note in expected.notes) == reduced
 
 
 @pytest.mark.parametrize(
