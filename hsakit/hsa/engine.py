@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from hsakit.hsa.memory import Span
 
 HOST_ENGINES = 2  # engines 0 and 1 face the host; those of the links begin at 2, whatever the part has
-_LOOK = 64  # copies looked at for completion at a time: the oldest, for an engine runs in order
+_LOOK = 8  # copies found incomplete before a search for complete ones ends: the oldest are first
+_EVERY = 64  # submissions from one search to the next, for those who submit and never wait
 
 
 def engines(agent: Agent, host: int, xgmi: int) -> tuple[CopyEngine, ...]:
@@ -142,16 +142,20 @@ class CopyEngine:
                 )
             time.sleep(pause)
             pause = min(2 * pause, 1e-3)
-        if not number % _LOOK:  # for those who submit and never wait
+        if not number % _EVERY:
             self.prune()
         return number
 
     def prune(self) -> None:
         """Let go of copies that are complete."""
         with self._lock:
-            oldest = list(itertools.islice(self._flights.values(), _LOOK))
-        for operation in oldest:
-            operation.completion.settle()
+            oldest_first = list(self._flights.values())
+        incomplete = 0
+        for operation in oldest_first:
+            if not operation.completion.settle():
+                incomplete += 1
+                if incomplete == _LOOK:
+                    break
 
     # What a Flight of this engine is asked for:
 

@@ -147,7 +147,7 @@ class Queue(Closable):
         if fork.forked:
             fork.refuse()
         handle = self._state.handle
-        if handle is None or handle.dead:
+        if handle is None:
             raise ClosedError(f"{self._state.label} is closed")
         return handle
 

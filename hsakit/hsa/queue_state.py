@@ -34,14 +34,21 @@ def on_error(status, source, data):
 class QueueHandle(Handle):
     """The library's queue. Its packets in flight live until it is destroyed, for it may write to what they name."""
 
-    __slots__ = ("packets",)
+    __slots__ = ("packets", "state")
 
-    def __init__(self, registry, raw: int, packets: tuple[dict, dict], destroy):
-        super().__init__(registry, raw, QUEUE, destroy)
-        self.packets = packets
+    def __init__(self, state: State, raw: int, destroy):
+        super().__init__(state.agent.runtime.registry, raw, QUEUE, destroy)
+        self.packets = state.flights, state.late
+        self.state = weakref.ref(state)
 
     def kept(self) -> tuple[dict, dict]:
         return self.packets
+
+    def kill(self) -> None:
+        super().kill()
+        state = self.state()
+        if state is not None:
+            state.give_up()
 
 
 class State:
@@ -64,20 +71,19 @@ class State:
         self.write = 0
         self.lock = threading.RLock()  # whoever reads the queue's memory holds it, or is the error callback
         self.timer = partial(_times, agent.runtime.lib, agent.raw)
-        self._agent = agent
+        self.agent = agent
         self._lib = agent.runtime.lib
         _states[self.number] = self
 
     @property
     def lost(self) -> bool:
         """Its packets will not be processed any more."""
-        return self.handle is None or self.handle.dead
+        return self.handle is None
 
     def adopt(self, queue, destroy) -> None:
         """The queue exists: it is alive for as long as the handle is."""
         self.queue = queue
-        registry = self._agent.runtime.registry
-        self.handle = QueueHandle(registry, int(ffi.cast("uintptr_t", queue)), (self.flights, self.late), destroy)
+        self.handle = QueueHandle(self, int(ffi.cast("uintptr_t", queue)), destroy)
 
     def give_up(self) -> QueueHandle | None:
         """Let go of the handle, and leave it what the queue may still write to."""

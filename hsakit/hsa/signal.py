@@ -82,16 +82,28 @@ class SignalHandle(Handle):
             self.pending.remove(flight)
 
     def settle(self) -> bool:
-        """Let go of the operations if they are complete; True when none is in flight."""
+        """Let go of the operations if they are complete; True when none is in flight.
+
+        What a complete operation waited for is complete as well, so its dependencies are settled too.
+        """
         if not self.pending:
             return True
+        finished = self._take_finished()
+        if not finished:
+            return all(flight.where.lost for flight in list(self.pending))
+        for flight in finished:  # grows while it is walked
+            flight.where.release(flight.index)
+            for handle in flight.operation.after:
+                if handle.pending:
+                    finished += handle._take_finished()
+        return True
+
+    def _take_finished(self) -> list[Flight]:
         with _claims:
             if self.view[0] > self.armed - self.claims:
-                return all(flight.where.lost for flight in self.pending)
+                return []
             finished, self.pending = self.pending, []
-        for flight in finished:
-            flight.where.release(flight.index)
-        return True
+        return finished
 
     def rearm(self, value: int) -> None:
         """Account for a value that the host stores. Refused while operations in flight count on the old one."""

@@ -12,6 +12,20 @@ from pathlib import Path
 
 import pytest
 
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "slow: a soak of a minute or more, run only by -m slow (with -s for its figures)"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("markexpr"):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -52,10 +52,9 @@ def test_pools_by_kind(runtime, gpu):
 def test_engines_by_number(gpu):
     assert [engine.index for engine in gpu.copy_engines] == list(range(len(gpu.copy_engines)))
     assert [gpu.engine(engine.index) for engine in gpu.copy_engines] == list(gpu.copy_engines)
+    last = len(gpu.copy_engines) - 1
     for missing in (-1, 16, 99):
-        with pytest.raises(
-            InvalidArgument, match=rf"GPU 0 has no engine {missing}: it has 0-{len(gpu.copy_engines) - 1}"
-        ):
+        with pytest.raises(InvalidArgument, match=rf"GPU 0 has no engine {missing}: it has 0-{last}$"):
             gpu.engine(missing)
 
 

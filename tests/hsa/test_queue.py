@@ -34,11 +34,9 @@ def test_cu_mask_is_read_back(gpu):
         assert queue.cu_mask == wanted
 
 
-@pytest.mark.parametrize(
-    "mask, message", [([], "no CU"), ([-1], "from 0 to"), ([10**6], "from 0 to"), (["a"], "CU num")]
-)
-def test_bad_cu_masks(gpu, mask, message):
-    with pytest.raises(InvalidArgument, match=message):
+@pytest.mark.parametrize("mask", [[], [-1], [10**6], ["a"]])
+def test_bad_cu_masks(gpu, mask):
+    with pytest.raises(InvalidArgument, match="CU numbers from 0 to" if mask else "no CU"):
         gpu.create_queue(cu_mask=mask)
 
 

@@ -100,9 +100,7 @@ def test_closing_the_queue_ends_the_wait(runtime, gpu, gate, later):
         index = queue.barrier_and([gate], done)
         later(0.1, queue.close)
         begin = time.monotonic()
-        with pytest.raises(
-            ClosedError, match=rf"packet {index} \(barrier-and\) will not complete: queue .* was closed"
-        ):
+        with pytest.raises(ClosedError, match=rf"packet {index} .* will not complete: queue .* was closed"):
             done.wait(deadline=20)
         assert time.monotonic() - begin < 5
         done.store(1)  # nothing counts on it any more

@@ -1,0 +1,76 @@
+import pytest
+
+from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, SymbolMissing
+from hsakit.hsa import CopyEngine, engine
+
+
+@pytest.mark.parametrize("mask, named", [(0x3, "0x1, 0x2"), (0, "one bit"), (0x8004, "0x4, 0x8000")])
+def test_one_bit_names_an_engine(gpu, mask, named):
+    with pytest.raises(InvalidArgument, match=f"exactly one engine. Name one: {named}$"):
+        CopyEngine(gpu, mask)
+
+
+def test_equal_by_agent_and_mask(runtime, gpu):
+    assert CopyEngine(gpu, 4) == gpu.engine(2) != gpu.engine(3)
+    assert len({engine for agent in runtime.gpus for engine in agent.copy_engines}) == sum(
+        len(agent.copy_engines) for agent in runtime.gpus
+    )
+    assert repr(gpu.engine(0)) == "<CopyEngine 0 of GPU 0 (host)>"
+
+
+def test_idle_and_busy(runtime, gpu, host, gate):
+    cpu, one = runtime.cpus[0], gpu.engine(0)
+    with host(64) as source, gpu.pool("coarse").allocate(64) as target:
+        assert one.idle and one in gpu.idle_engines(cpu) and one.in_flight == 0
+        done = one.copy(target, source, after=[gate])
+        assert not one.idle and one not in gpu.idle_engines(cpu) and one.in_flight == 1
+        gate.store(0)
+        done.wait(deadline=5)
+        done.close()
+        assert one.in_flight == 0
+
+
+def test_idle_engines_for_a_peer_are_those_of_the_links(gpu, peer):
+    assert set(gpu.idle_engines(peer)) == {each for each in gpu.copy_engines if each.kind == "xgmi"}
+    with pytest.raises(InvalidArgument, match="GPU 0 and itself"):
+        gpu.idle_engines(gpu)
+
+
+def test_preferred_engines_where_the_runtime_knows(gpu, peer):
+    if gpu.runtime.lib.__getattribute__("_library").has("hsa_amd_memory_get_preferred_copy_engine"):
+        assert set(gpu.preferred_engines(peer)) <= set(gpu.copy_engines)
+    else:
+        with pytest.raises(SymbolMissing, match="hsa_amd_memory_get_preferred_copy_engine .* ROCm 7.0"):
+            gpu.preferred_engines(peer)
+
+
+def test_a_full_ring_is_waited_for_with_a_deadline(runtime, gpu, host, gate, later, monkeypatch):
+    monkeypatch.setattr(engine, "RING", 2000)  # of a megabyte: the runtime would spin for ever when that is full
+    one = gpu.engine(0)
+    with host(64) as source, gpu.pool("coarse").allocate(64) as target:
+        done = []
+        with pytest.raises(DeadlineExceeded) as caught:
+            for _ in range(20):
+                done.append(one.copy(target, source, after=[gate], deadline=0.1))
+        fits = len(done)
+        assert 5 < fits < 11
+        assert f"the ring of engine 0 of GPU 0 had no room within 0.1 s: {fits} copies are in flight" in str(
+            caught.value
+        )
+        assert f"waits for signal 0x{gate.handle().raw:x} (1)" in str(caught.value)
+        later(0.1, gate.store, 0)
+        done.append(one.copy(target, source, deadline=10))  # there is room once the others are through
+        for each in done:
+            each.wait(deadline=5)
+            each.close()
+
+
+def test_who_never_waits_does_not_pile_up(runtime, gpu, host):
+    one = gpu.engine(0)
+    with host(64) as source, gpu.pool("coarse").allocate(64) as target:
+        for _ in range(300):
+            one.copy(target, source)
+            assert len(one._flights) < 200
+        one.copy(target, source).wait(deadline=10)
+        while one.in_flight:
+            pass
