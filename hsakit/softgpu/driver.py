@@ -241,6 +241,7 @@ class Driver:
             offset=offset,
             bytes=size,
             vram_of=gpu if vram else None,
+            coarse=vram and not flags & (k.MEM_COHERENT | k.MEM_UNCACHED),
         )
 
     def _free(self, args) -> None:

@@ -14,13 +14,15 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_left, bisect_right, insort
+from functools import lru_cache
 from typing import NamedTuple
 
 from .uapi import C, ffi
 
 PROT_READ, PROT_WRITE = 1, 2
-MAP_SHARED, MAP_NORESERVE = 0x01, 0x4000
+MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 0x01, 0x02, 0x20, 0x4000
 MADV_DONTFORK, MADV_DONTDUMP = 10, 16
+MADV_POPULATE_READ, MADV_POPULATE_WRITE = 22, 23
 FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE = 1, 2
 SHORT = 64 << 10  # bytes
 MAP_FAILED = ffi.cast("void *", -1)
@@ -89,7 +91,7 @@ class Allocation:
     """One entry of the table.  ``host`` is where the node reaches the bytes of ``start``."""
 
     __slots__ = (
-        *("handle", "start", "end", "host", "foreign", "read_only"),
+        *("handle", "start", "end", "host", "foreign", "read_only", "coarse"),
         *("gpus", "kind", "backing", "offset", "bytes", "vram_of"),
     )
 
@@ -99,6 +101,8 @@ class Allocation:
         # through the kernel, which answers EFAULT where a direct access would be a segfault.
         self.foreign: bool = where.get("foreign", False)
         self.read_only: bool = where.get("read_only", False)
+        # Coarse-grained device memory: the host and a kernel that runs do not see each other's writes to it.
+        self.coarse: bool = where.get("coarse", False)
         self.gpus: set[int] = set()
         self.backing: Backing | None = where.get("backing")
         self.offset: int = where.get("offset", 0)
@@ -292,7 +296,27 @@ class AddressSpace:
             at = (destination if far_writes else source) + max(done, 0)
             raise MemoryFault(gpu, at, nbytes, "pinned host memory that the process has unmapped or protected")
 
+    @staticmethod
+    def reachable(address: int, nbytes: int, write: bool) -> bool:
+        """Whether the process can touch all of these foreign bytes itself.  They are faulted in, as the access would."""
+        start = address // PAGE * PAGE
+        pages = -(-(address + nbytes - start) // PAGE)
+        at = ffi.cast("void *", start)
+        if _can_populate():
+            return C.madvise(at, pages * PAGE, MADV_POPULATE_WRITE if write else MADV_POPULATE_READ) == 0
+        return C.mincore(at, pages * PAGE, ffi.new("unsigned char[]", pages)) == 0
+
     def flip(self, gpu: int, address: int) -> None:
         """Invert the lowest bit of a byte that was just written: a planted fault."""
         pointer, _ = self.place(gpu, address, 1, write=True)
         ffi.cast("uint8_t *", pointer)[0] ^= 1
+
+
+@lru_cache(maxsize=1)
+def _can_populate() -> bool:
+    """Linux 5.14 and later tell whether pages can be read or written, older ones only whether they are there."""
+    page = C.mmap(ffi.NULL, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+    try:
+        return C.madvise(page, PAGE, MADV_POPULATE_READ) == 0
+    finally:
+        C.munmap(page, PAGE)

@@ -7,6 +7,8 @@ installed header.  Names are the kernel's.
 from __future__ import annotations
 
 import ctypes
+from array import array
+from itertools import repeat
 
 from cffi import FFI
 
@@ -147,7 +149,7 @@ SET_CU_MASK, SVM, SET_XNACK_MODE, AVAILABLE_MEMORY, RUNTIME_ENABLE = 0x1A, 0x20,
 QUEUE_TYPE_SDMA, QUEUE_TYPE_COMPUTE_AQL, QUEUE_TYPE_SDMA_XGMI = 1, 2, 3
 
 MEM_VRAM, MEM_GTT, MEM_USERPTR, MEM_DOORBELL, MEM_MMIO_REMAP = 1, 2, 4, 8, 16
-MEM_WRITABLE, MEM_AQL_QUEUE = 1 << 31, 1 << 27
+MEM_WRITABLE, MEM_AQL_QUEUE, MEM_COHERENT, MEM_UNCACHED = 1 << 31, 1 << 27, 1 << 26, 1 << 25
 
 EVENT_SIGNAL, EVENT_HW_EXCEPTION, EVENT_MEMORY = 0, 3, 8
 SIGNAL_EVENT_LIMIT = 4096
@@ -165,23 +167,48 @@ EC_QUEUE_PACKET_UNSUPPORTED, EC_QUEUE_PACKET_VENDOR_UNSUPPORTED = 20, 23
 
 
 def _load_atomic():
-    """libatomic: the signals the node counts down are also changed by other threads of the process, in C and without
-    the interpreter's lock, so a read-modify-write has to be one instruction.  Part of gcc's runtime everywhere.
+    """libatomic: words that the node changes are also changed by other threads of the process, in C and without the
+    interpreter's lock, so a read-modify-write has to be one instruction.  Part of gcc's runtime everywhere.
 
     Called through ctypes, which can keep the interpreter's lock in a call that takes nanoseconds: given up, it comes
     back only after a switch interval if another thread spins in Python, and every packet would take that long."""
     try:
-        fetch_add = ctypes.PyDLL("libatomic.so.1").__atomic_fetch_add_8
+        library = ctypes.PyDLL("libatomic.so.1")
     except OSError as exc:
         raise OSError("the software node needs libatomic.so.1 (Debian: apt install libatomic1)") from exc
-    fetch_add.argtypes, fetch_add.restype = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int), ctypes.c_uint64
-    return fetch_add
+    address, order = ctypes.c_void_p, ctypes.c_int
+    fetch_add = library.__atomic_fetch_add_8
+    fetch_add.argtypes, fetch_add.restype = (address, ctypes.c_uint64, order), ctypes.c_uint64
+    exchanges = {}
+    for word in (ctypes.c_uint32, ctypes.c_uint64):
+        # bool __atomic_compare_exchange_N(void *at, void *expected, uintN_t desired, int success, int failure)
+        exchange = library[f"__atomic_compare_exchange_{ctypes.sizeof(word)}"]
+        exchange.argtypes, exchange.restype = (address, address, word, order, order), ctypes.c_bool
+        exchanges[ctypes.sizeof(word)] = exchange
+    return fetch_add, exchanges
 
 
-_fetch_add = _load_atomic()
-_RELEASE_ACQUIRE = 4  # __ATOMIC_ACQ_REL
+_fetch_add, _exchanges = _load_atomic()
+_ACQUIRE, _RELEASE_ACQUIRE = 2, 4  # __ATOMIC_ACQUIRE, __ATOMIC_ACQ_REL
 
 
 def atomic_add64(pointer, value: int) -> int:
     """Add ``value`` (any sign) to the 64-bit word at ``pointer``; the value before."""
     return _fetch_add(int(ffi.cast("uintptr_t", pointer)), value & 0xFFFFFFFFFFFFFFFF, _RELEASE_ACQUIRE)
+
+
+def atomic_replace(addresses: list[int], old: list[int], new: list[int], size: int) -> list[bool]:
+    """Each word of ``size`` bytes (4 or 8) at ``addresses`` that still is its ``old`` becomes its ``new``, in one
+    instruction.  Which did."""
+    expected = array("I" if size == 4 else "Q", old)
+    first = expected.buffer_info()[0]
+    return list(
+        map(
+            _exchanges[size],
+            addresses,
+            range(first, first + size * len(expected), size),
+            new,
+            repeat(_RELEASE_ACQUIRE),
+            repeat(_ACQUIRE),
+        )
+    )

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from .decode import Instruction
+from .lanes import active, gather_registers, scatter_registers
 from .operands import vector
 from .program import IllegalInstruction, op, only
+from .rmw import Cells
 from .state import LANES
-from .lanes import active, gather_registers, register_file, scatter_registers
 
 U32, U64 = np.uint32, np.uint64
 
@@ -52,7 +53,7 @@ def lds_places(g, offsets: np.ndarray, nbytes: int) -> np.ndarray:
     if len(at) and int(at.max()) > limit:
         lane = int(np.flatnonzero(at > limit)[0])
         raise IllegalInstruction(
-            f"LDS access to {nbytes} bytes at {int(at[lane])} of {g.w.lds_size} that the dispatch asked for"
+            f"LDS access to {nbytes} bytes at {int(at[lane])} of {g.w.lds_size} that the dispatch asked for", lane
         )
     base = g.w.workgroup[g.sel] * g.w.lds.shape[1]
     if g.full:
@@ -67,6 +68,16 @@ def _unit(at: np.ndarray, nbytes: int) -> int:
     while low & unit - 1:
         unit >>= 1
     return min(unit, 8)
+
+
+def lds_cells(g, offsets: np.ndarray, nbytes: int) -> Cells:
+    """The words of 4 or 8 bytes at ``offsets``, for a read-modify-write."""
+    at = lds_places(g, offsets, nbytes)
+    bad = np.flatnonzero(at & nbytes - 1)
+    if len(bad):
+        lane = int(bad[0])
+        raise IllegalInstruction(f"unaligned atomic on {nbytes} bytes of LDS at {int(offsets[lane])}", lane)
+    return Cells(g.w.lds.reshape(-1).view(VIEWS[nbytes]), at // nbytes, 0)
 
 
 VIEWS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -94,7 +105,7 @@ def lds_store(g, offsets: np.ndarray, values: np.ndarray, nbytes: int) -> None:
     memory[(at // unit)[:, None] + np.arange(nbytes // unit)] = data
 
 
-def _address(instruction: Instruction, o, key: str = "offset", scale: int = 1):
+def lds_address(instruction: Instruction, o, key: str = "offset", scale: int = 1):
     read, add = vector(o, "u32"), U32(instruction.modifiers.get(key, 0) * scale)
     return lambda g: active(g, read(g)).astype(np.int64) + int(add)
 
@@ -103,7 +114,7 @@ def _address(instruction: Instruction, o, key: str = "offset", scale: int = 1):
 def ds_read(instruction: Instruction):
     only(instruction, "offset")
     nbytes, how = READS[instruction.name.removeprefix("ds_read_")]
-    target, at = instruction.operands[0], _address(instruction, instruction.operands[1])
+    target, at = instruction.operands[0], lds_address(instruction, instruction.operands[1])
 
     def step(g):
         if g.lanes.any():
@@ -116,7 +127,7 @@ def ds_read(instruction: Instruction):
 def ds_write(instruction: Instruction):
     only(instruction, "offset")
     nbytes, shift = WRITES[instruction.name.removeprefix("ds_write_")]
-    at, data = _address(instruction, instruction.operands[0]), instruction.operands[1]
+    at, data = lds_address(instruction, instruction.operands[0]), instruction.operands[1]
 
     def step(g):
         if g.lanes.any():
@@ -136,7 +147,7 @@ def ds_read2(instruction: Instruction):
     only(instruction, "offset0", "offset1")
     nbytes, scale = _pair(instruction)
     target, address = instruction.operands
-    first, second = (_address(instruction, address, key, scale) for key in ("offset0", "offset1"))
+    first, second = (lds_address(instruction, address, key, scale) for key in ("offset0", "offset1"))
 
     def step(g):
         if g.lanes.any():
@@ -151,73 +162,12 @@ def ds_write2(instruction: Instruction):
     only(instruction, "offset0", "offset1")
     nbytes, scale = _pair(instruction)
     address, *data = instruction.operands
-    places = [_address(instruction, address, key, scale) for key in ("offset0", "offset1")]
+    places = [lds_address(instruction, address, key, scale) for key in ("offset0", "offset1")]
 
     def step(g):
         if g.lanes.any():
             for at, o in zip(places, data):
                 lds_store(g, at(g), gather_registers(g, o, nbytes // 4), nbytes)
-
-    return step
-
-
-# -- read-modify-write: lanes in order, since several may hit one address ------------------------------------------------
-
-F32 = np.float32
-COMBINE = {
-    "add_u32": lambda old, x: old + x,
-    "sub_u32": lambda old, x: old - x,
-    "rsub_u32": lambda old, x: x - old,
-    "inc_u32": lambda old, x: U32(0) if old >= x else old + U32(1),
-    "dec_u32": lambda old, x: x if old == 0 or old > x else old - U32(1),
-    "min_i32": lambda old, x: min(old.view(np.int32), x.view(np.int32)).view(U32),
-    "max_i32": lambda old, x: max(old.view(np.int32), x.view(np.int32)).view(U32),
-    "min_u32": min,
-    "max_u32": max,
-    "and_b32": lambda old, x: old & x,
-    "or_b32": lambda old, x: old | x,
-    "xor_b32": lambda old, x: old ^ x,
-    "wrxchg_b32": lambda old, x: x,
-    "add_f32": lambda old, x: (old.view(F32) + x.view(F32)).view(U32),
-    "min_f32": lambda old, x: np.fmin(old.view(F32), x.view(F32)).view(U32),
-    "max_f32": lambda old, x: np.fmax(old.view(F32), x.view(F32)).view(U32),
-}
-
-
-def _names(name: str) -> tuple[str, str, str]:
-    """With the 64-bit and the returning form of a 32-bit operation's name."""
-    rtn = "ds_wrxchg_rtn_b32" if name == "wrxchg_b32" else f"ds_{name[:-4]}_rtn{name[-4:]}"
-    return name, f"ds_{name}", rtn
-
-
-@op(*(n for name in COMBINE for n in _names(name)[1:]), "ds_cmpst_b32", "ds_cmpst_rtn_b32")
-def ds_atomic(instruction: Instruction):
-    only(instruction, "offset")
-    returns = "_rtn" in instruction.name
-    name = instruction.name.removeprefix("ds_").replace("_rtn", "")
-    operands = list(instruction.operands)
-    target = operands.pop(0) if returns else None
-    at, data = _address(instruction, operands[0]), operands[1:]
-    function = COMBINE.get(name)
-
-    def step(g):
-        if not g.lanes.any():
-            return
-        places = lds_places(g, at(g), 4) // 4
-        memory = g.w.lds.reshape(-1).view(U32)
-        values = [gather_registers(g, o, 1)[:, 0] for o in data]
-        if name == "add_u32" and not returns:
-            np.add.at(memory, places, values[0])
-            return
-        before = np.empty(len(places), U32)
-        for i, place in enumerate(places.tolist()):
-            old = before[i] = memory[place]
-            if function is None:  # compare and store: the first data operand is what is compared with
-                memory[place] = values[1][i] if old == values[0][i] else old
-            else:
-                memory[place] = function(old, values[0][i])
-        if target is not None:
-            scatter_registers(g, target, before[:, None])
 
     return step
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..memory import PAGE, AddressSpace, MemoryFault
 from ..uapi import ffi
+from .rmw import Cells
 
 _ALL = np.frombuffer(ffi.buffer(ffi.cast("void *", PAGE), (1 << 47) - 2 * PAGE), dtype=np.uint8)
 _VIEWS = {
@@ -30,59 +31,52 @@ class LaneFault(MemoryFault):
 class LaneMemory:
     def __init__(self, space: AddressSpace, gpu: int):
         self._space, self._gpu = space, gpu
-        self._generation = -1
-        self._starts = self._ends = self._shifts = self._usable = None
 
     def load(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
         """Bytes at flat uint64 ``addresses``: an array [lanes, words] of uint32; below 4 bytes, zero-extended."""
-        at = self._host(addresses, nbytes, write=False)
-        unit = nbytes if nbytes in _VIEWS else 4
-        if unit > 1 and (at & (unit - 1)).any():
-            unit = 4 if unit > 4 and not (at & 3).any() else 1
-        view = _VIEWS[unit]
-        if unit == nbytes:
-            got = view[(at - PAGE) // unit if unit & (unit - 1) else (at - PAGE) >> (unit.bit_length() - 1)]
-            if nbytes < 4:
-                return got.astype(np.uint32)[:, None]
-            return got.view(np.uint32).reshape(len(at), nbytes // 4)
-        count = nbytes // unit
-        index = ((at - PAGE) >> (unit.bit_length() - 1))[:, None] + np.arange(count, dtype=np.int64)
+        view, index = self._elements(addresses, nbytes, write=False)
         got = view[index]
         if nbytes < 4:
-            return got.reshape(-1).view(np.uint16).astype(np.uint32)[:, None]
-        return got.reshape(-1).view(np.uint32).reshape(len(at), nbytes // 4)
+            return got.reshape(-1).view(np.uint8 if nbytes == 1 else np.uint16).astype(np.uint32)[:, None]
+        return got.view(np.uint32).reshape(len(addresses), nbytes // 4)
 
     def store(self, addresses: np.ndarray, values: np.ndarray, nbytes: int) -> None:
         """``values``: [lanes, words] of uint32.  Lanes that hit one address: the last wins, as the highest lane does."""
-        at = self._host(addresses, nbytes, write=True)
-        unit = nbytes if nbytes in _VIEWS else 4
-        if unit > 1 and (at & (unit - 1)).any():
-            unit = 4 if unit > 4 and not (at & 3).any() else 1
-        view, shift = _VIEWS[unit], unit.bit_length() - 1
-        index = (at - PAGE) >> shift
-        data = np.ascontiguousarray(values)
+        view, index = self._elements(addresses, nbytes, write=True)
         if nbytes < 4:
-            data = data.astype(np.uint8 if nbytes == 1 else np.uint16)
-        if unit == nbytes:
-            view[index] = data.view(view.dtype).reshape(len(at))
-        else:
-            count = nbytes // unit
-            view[index[:, None] + np.arange(count, dtype=np.int64)] = data.view(view.dtype).reshape(len(at), count)
+            values = values.astype(np.uint8 if nbytes == 1 else np.uint16)
+        view[index] = np.ascontiguousarray(values).view(view.dtype).reshape(index.shape)
 
-    def atomic_cells(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
-        """Host addresses for read-modify-writes, which are naturally aligned or fault."""
-        at = self._host(addresses, nbytes, write=True)
-        bad = np.flatnonzero(at & (nbytes - 1))
+    def _elements(self, addresses: np.ndarray, nbytes: int, write: bool) -> tuple[np.ndarray, np.ndarray]:
+        """A view of all memory, and where in it each lane's elements are: as few a lane as the alignment allows."""
+        at = self._host(addresses, nbytes, write)
+        unit = min(nbytes & -nbytes, 16)
+        low = int(np.bitwise_or.reduce(at)) & unit - 1
+        if low:
+            unit = low & -low
+        at -= PAGE
+        if unit > 1:
+            at >>= unit.bit_length() - 1
+        if unit == nbytes:
+            return _VIEWS[unit], at
+        return _VIEWS[unit], at[:, None] + np.arange(nbytes // unit, dtype=np.int64)
+
+    def cells(self, addresses: np.ndarray, nbytes: int) -> Cells:
+        """The words of 4 or 8 bytes at ``addresses``, for a read-modify-write: naturally aligned, or a fault."""
+        bad = np.flatnonzero(addresses & np.uint64(nbytes - 1))
         if len(bad):
             lane = int(bad[0])
             address = int(addresses[lane])
             raise LaneFault(MemoryFault(self._gpu, address, nbytes, "unaligned atomic", present=True), lane)
-        return at
+        allocation = self._space.find(int(addresses.min()))
+        at = self._host(addresses, nbytes, write=True)
+        alone = allocation.coarse and int(addresses.max()) < allocation.end
+        return Cells(_VIEWS[nbytes], (at - PAGE) // nbytes, 0 if alone else PAGE)
 
     # -- translation -----------------------------------------------------------------------------------------------
 
     def _host(self, addresses: np.ndarray, nbytes: int, write: bool) -> np.ndarray:
-        """int64 host addresses of the lanes."""
+        """int64 host addresses of the lanes, a new array."""
         low, high = int(addresses.min()), int(addresses.max())
         allocation = self._space.find(low)
         if (
@@ -91,43 +85,45 @@ class LaneMemory:
             and self._gpu in allocation.gpus
             and not (write and allocation.read_only)
             and allocation.kind != "aql-ring"
+            and not (allocation.foreign and not self._space.reachable(low, high + nbytes - low, write))
         ):
-            if allocation.foreign:
-                self._space.check_foreign(self._gpu, low, high + nbytes - low)
             return addresses.view(np.int64) + (allocation.host - allocation.start)
         return self._host_many(addresses, nbytes, write)
 
     def _host_many(self, addresses: np.ndarray, nbytes: int, write: bool) -> np.ndarray:
-        unique, inverse = np.unique(addresses // np.uint64(PAGE), return_inverse=True)
-        shifts = np.empty(len(unique), np.int64)
-        for i, page in enumerate(unique.tolist()):
-            start = page * PAGE
-            allocation = self._space.find(start + PAGE - 1)
-            bad = (
-                allocation is None
-                or start >= allocation.end
-                or start < allocation.start
-                or self._gpu not in allocation.gpus
-                or (write and allocation.read_only)
-            )
-            if bad:
-                lane = int(np.flatnonzero(inverse == i)[0])
-                self._fault(int(addresses[lane]), nbytes, write, lane)
-            if allocation.foreign:
-                self._space.check_foreign(self._gpu, start, PAGE)
-            shifts[i] = self._space.place(self._gpu, start, 1, write).pointer - start
-        # A lane whose last byte lies on another page than its first: that page must belong to the same place.
-        ends = (addresses + np.uint64(nbytes - 1)) // np.uint64(PAGE)
-        for lane in np.flatnonzero(ends != addresses // np.uint64(PAGE)).tolist():
+        """The same, page by page: lanes in several allocations, or one of them at fault."""
+        pages, inverse = np.unique(addresses // np.uint64(PAGE), return_inverse=True)
+        shifts = np.empty(len(pages), np.int64)
+        for i, page in enumerate(pages.tolist()):
+            try:
+                shifts[i] = self._shift(page * PAGE, write)
+            except MemoryFault:
+                self._fault(addresses, int(np.flatnonzero(inverse == i)[0]), nbytes, write)
+        # Lanes whose last byte lies on another page than the first: that one must be there too, and follow in the host.
+        across = np.flatnonzero((addresses + np.uint64(nbytes - 1)) // np.uint64(PAGE) != addresses // np.uint64(PAGE))
+        for lane in across.tolist():
+            last = (int(addresses[lane]) + nbytes - 1) // PAGE * PAGE
             try:
                 self._space.place(self._gpu, int(addresses[lane]), nbytes, write)
+                self._shift(last, write)
             except MemoryFault:
-                self._fault(int(addresses[lane]), nbytes, write, lane)
+                self._fault(addresses, lane, nbytes, write)
         return addresses.view(np.int64) + shifts[inverse]
 
-    def _fault(self, address: int, nbytes: int, write: bool, lane: int) -> None:
+    def _shift(self, page: int, write: bool) -> int:
+        """From a page's address to where the host reaches it."""
+        place = self._space.place(self._gpu, page, 1, write)
+        if place.foreign and not self._space.reachable(page, PAGE, write):
+            raise MemoryFault(self._gpu, page, PAGE, "pinned host memory that the process has unmapped or protected")
+        return place.pointer - page
+
+    def _fault(self, addresses: np.ndarray, lane: int, nbytes: int, write: bool) -> None:
+        """Raise what is wrong with a lane's access, by its own address."""
+        address = int(addresses[lane])
         try:
             self._space.place(self._gpu, address, nbytes, write)
+            for page in {address // PAGE * PAGE, (address + nbytes - 1) // PAGE * PAGE}:
+                self._shift(page, write)
         except MemoryFault as fault:
             raise LaneFault(fault, lane) from None
         raise AssertionError(f"no fault at {address:#x}")

@@ -22,7 +22,11 @@ REGISTRY: dict[str, Callable[[Instruction], Step]] = {}
 
 
 class IllegalInstruction(Exception):
-    """An instruction that the node cannot execute as the hardware would."""
+    """An instruction that the node cannot execute as the hardware would; ``lane``: the first active one it is about."""
+
+    def __init__(self, why: str, lane: int | None = None):
+        super().__init__(why)
+        self.lane = lane
 
 
 def op(*names: str):

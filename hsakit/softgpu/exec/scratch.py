@@ -10,9 +10,10 @@ import numpy as np
 
 from .decode import Instruction
 from .lanes import active, gather_registers, scatter_registers
-from .lds import READS, WRITES
+from .lds import READS, VIEWS, WRITES
 from .operands import scalar, vector
 from .program import IllegalInstruction, op, only
+from .rmw import Cells
 from .state import LANES
 
 U32 = np.uint32
@@ -45,21 +46,21 @@ STORES = {
 }
 
 
-def _places(g, offsets: np.ndarray, nbytes: int) -> np.ndarray:
+def scratch_places(g, offsets: np.ndarray, nbytes: int) -> np.ndarray:
     """int64 positions of per-lane byte offsets (active lanes, flat) in the scratch array."""
     size = 0 if g.w.scratch is None else g.w.scratch.shape[2]
     at = offsets.astype(np.int64)
     bad = (at < 0) | (at + nbytes > size)
     if bad.any():
         lane = int(np.flatnonzero(bad)[0])
-        raise IllegalInstruction(f"scratch access to {nbytes} bytes at {int(at[lane])} of {size} that a lane has")
+        raise IllegalInstruction(f"scratch access to {nbytes} bytes at {int(at[lane])} of {size} that a lane has", lane)
     waves = np.arange(g.w.n)[g.sel]
     start = (waves[:, None] * LANES + np.arange(LANES)) * size
     return at + active(g, start)
 
 
 def scratch_load(g, offsets: np.ndarray, nbytes: int) -> np.ndarray:
-    at = _places(g, offsets, nbytes)
+    at = scratch_places(g, offsets, nbytes)
     got = g.w.scratch.reshape(-1)[at[:, None] + np.arange(nbytes)]
     if nbytes < 4:
         return got.view(np.uint8 if nbytes == 1 else np.uint16).astype(U32)
@@ -67,11 +68,21 @@ def scratch_load(g, offsets: np.ndarray, nbytes: int) -> np.ndarray:
 
 
 def scratch_store(g, offsets: np.ndarray, values: np.ndarray, nbytes: int) -> None:
-    at = _places(g, offsets, nbytes)
+    at = scratch_places(g, offsets, nbytes)
     data = np.ascontiguousarray(values)
     if nbytes < 4:
         data = data.astype(np.uint8 if nbytes == 1 else np.uint16)
     g.w.scratch.reshape(-1)[at[:, None] + np.arange(nbytes)] = data.view(np.uint8)
+
+
+def scratch_cells(g, offsets: np.ndarray, nbytes: int) -> Cells:
+    """The words of 4 or 8 bytes at ``offsets``, for a read-modify-write through a flat address."""
+    at = scratch_places(g, offsets, nbytes)
+    bad = np.flatnonzero(at & nbytes - 1)
+    if len(bad):
+        lane = int(bad[0])
+        raise IllegalInstruction(f"unaligned atomic on {nbytes} bytes of scratch at {int(offsets[lane])}", lane)
+    return Cells(g.w.scratch.reshape(-1).view(VIEWS[nbytes]), at // nbytes, 0)
 
 
 def _offset(instruction: Instruction, address, base):

@@ -74,12 +74,13 @@ class Group:
     """Waves that stand at one program counter.  ``sel`` selects them in every array: a slice where they are
     neighbours (so that registers are views), else an index array."""
 
-    __slots__ = ("w", "sel", "n", "view", "_lanes", "full")
+    __slots__ = ("w", "sel", "n", "view", "_lanes", "full", "_mode")
 
     def __init__(self, waves: Waves, sel):
         self.w, self.sel = waves, sel
         self.view = isinstance(sel, slice)
         self.n = sel.stop - sel.start if self.view else len(sel)
+        self._mode: int | None = None
         self.refresh()
 
     def refresh(self) -> None:
@@ -91,10 +92,34 @@ class Group:
         """Act on these lanes only, whatever EXEC says, until the next refresh."""
         self._lanes, self.full = lanes, bool(lanes.all())
 
+    def among(self, lanes: np.ndarray) -> Group:
+        """The same waves with only these lanes active."""
+        part = Group(self.w, self.sel)
+        part.restrict(lanes)
+        return part
+
     @property
     def lanes(self) -> np.ndarray:
         """bool [n, 64]: the active lanes."""
         return self._lanes
+
+    @property
+    def mode(self) -> int:
+        """The MODE register where all waves have the same value; -1 where they differ (see :meth:`by_mode`)."""
+        if self._mode is None:
+            values = self.w.mode[self.sel]
+            self._mode = int(values[0]) if (values == values[0]).all() else -1
+        return self._mode
+
+    def set_mode(self, value) -> None:
+        self.w.mode[self.sel] = value
+        self._mode = None
+
+    def by_mode(self):
+        """The group taken apart into groups that share a value of MODE."""
+        waves = np.arange(self.w.n)[self.sel]
+        values = self.w.mode[waves]
+        return [Group(self.w, waves[values == value]) for value in np.unique(values)]
 
     # -- scalar registers ------------------------------------------------------------------------------------------
 

@@ -5,15 +5,17 @@ Flat addresses reach LDS and scratch through their apertures; :mod:`lds` and :mo
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 
 from .decode import Instruction, Operand
 from .lanes import active, gather_registers, scatter_registers
 from .lds import lds_load, lds_store
+from .memory import LaneFault
 from .operands import scalar, vector
-from .program import op, only
+from .program import IllegalInstruction, op, only
 from .scratch import scratch_load, scratch_store
-from .state import Group
 
 U32, U64 = np.uint32, np.uint64
 CACHE_HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt")
@@ -62,7 +64,7 @@ def address_of(instruction: Instruction, address: Operand, base: Operand | None)
     return read
 
 
-def _split(instruction: Instruction, operands):
+def split(instruction: Instruction, operands):
     """(address operand, base operand) of a flat or global access."""
     return operands if instruction.name.startswith("global_") else (operands[0], None)
 
@@ -73,7 +75,7 @@ def load(instruction: Instruction):
     space, _, kind = instruction.name.partition("_load_")
     nbytes, how = LOADS[kind]
     target, *rest = instruction.operands
-    address = address_of(instruction, *_split(instruction, rest))
+    address = address_of(instruction, *split(instruction, rest))
     access = flat_load if space == "flat" else global_load
 
     def step(g):
@@ -112,47 +114,55 @@ def global_store(g, at: np.ndarray, values: np.ndarray, nbytes: int) -> None:
 
 # -- flat: lanes whose address lies in an aperture mean LDS or scratch ---------------------------------------------------
 
+GLOBAL, LDS, PRIVATE = 0, 1, 2
+_LOADS = (global_load, lds_load, scratch_load)
+_STORES = (global_store, lds_store, scratch_store)
 
-def _windows(g, at: np.ndarray):
-    """(mask of lanes, load, store) for each kind of memory that flat addresses reach; None where all are global."""
+
+def windows(g, at: np.ndarray):
+    """(kind of memory, which of the lanes it serves, their group, their addresses in it), for those that any lane means;
+    None where all are global."""
     lds, private = (U64(high) for high in g.w.apertures)
     if int(at.max()) >> 32 < min(int(lds), int(private)):  # the apertures lie above all memory
         return None
     high = at >> U64(32)
-    return (
-        ((high != lds) & (high != private), global_load, global_store),
-        (high == lds, lds_load, lds_store),
-        (high == private, scratch_load, scratch_store),
-    )
+    kinds = np.where(high == lds, LDS, np.where(high == private, PRIVATE, GLOBAL))
+    return [_window(g, at, kind, kinds == kind) for kind in np.unique(kinds).tolist()]
 
 
-def _among(g, chosen: np.ndarray):
-    """The group with only some of its active lanes, for an access that picks its lanes by address."""
-    part = Group(g.w, g.sel)
+def _window(g, at: np.ndarray, kind: int, chosen: np.ndarray):
     lanes = g.lanes.copy()
     lanes[g.lanes] = chosen
-    part.restrict(lanes)
-    return part
+    return kind, chosen, g.among(lanes), at[chosen] if kind == GLOBAL else at[chosen] & U64(0xFFFFFFFF)
+
+
+@contextmanager
+def lanes_of_group(chosen: np.ndarray):
+    """A fault of one of the chosen lanes is told by its place among all of them."""
+    try:
+        yield
+    except (LaneFault, IllegalInstruction) as exc:
+        if exc.lane is not None:
+            exc.lane = int(np.flatnonzero(chosen)[exc.lane])
+        raise
 
 
 def flat_load(g, at: np.ndarray, nbytes: int) -> np.ndarray:
-    windows = _windows(g, at)
-    if windows is None:
+    parts = windows(g, at)
+    if parts is None:
         return global_load(g, at, nbytes)
     out = np.empty((len(at), max(nbytes // 4, 1)), U32)
-    for lanes, read, _ in windows:
-        if lanes.any():
-            local = at[lanes] if read is global_load else at[lanes] & U64(0xFFFFFFFF)
-            out[lanes] = read(_among(g, lanes), local, nbytes)
+    for kind, lanes, part, local in parts:
+        with lanes_of_group(lanes):
+            out[lanes] = _LOADS[kind](part, local, nbytes)
     return out
 
 
 def flat_store(g, at: np.ndarray, values: np.ndarray, nbytes: int) -> None:
-    windows = _windows(g, at)
-    if windows is None:
+    parts = windows(g, at)
+    if parts is None:
         global_store(g, at, values, nbytes)
         return
-    for lanes, _, write in windows:
-        if lanes.any():
-            local = at[lanes] if write is global_store else at[lanes] & U64(0xFFFFFFFF)
-            write(_among(g, lanes), local, values[lanes], nbytes)
+    for kind, lanes, part, local in parts:
+        with lanes_of_group(lanes):
+            _STORES[kind](part, local, values[lanes], nbytes)
