@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .dispatch import Dispatch
-from .placement import round_robin, usable
+from .dispatch import EC_DIM_INVALID, BadDispatch, Dispatch
+from .placement import placement
 from .program import Program
 
 if TYPE_CHECKING:
@@ -17,13 +17,14 @@ class Executor:
     def __init__(self, driver: Driver):
         self._driver = driver
         self._programs: dict[int, Program] = {}
-        self._placement = lru_cache(maxsize=256)(lambda mask: round_robin(usable(driver.spec.gpu, mask)))
+        self._placement = lru_cache(maxsize=256)(lambda mask: placement(driver.spec.gpu, mask))
 
     def launch(self, gpu: int, packet: bytes, packet_address: int, queue: int, cu_mask: bytes | None) -> Dispatch:
         """Begin the dispatch in ``packet``.  Raises BadDispatch for one that no part could run."""
-        return Dispatch(
-            self._driver, self._program(gpu), gpu, packet, packet_address, queue, self._placement(cu_mask)
-        )
+        place = self._placement(cu_mask)
+        if place is None:
+            raise BadDispatch("the queue's CU mask leaves an XCC no CU: its workgroups would never run", EC_DIM_INVALID)
+        return Dispatch(self._driver, self._program(gpu), gpu, packet, packet_address, queue, place)
 
     def _program(self, gpu: int) -> Program:
         program = self._programs.get(gpu)
