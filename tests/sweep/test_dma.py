@@ -74,6 +74,8 @@ def test_several_copies_wait_for_the_gate_and_are_all_verified(sweep):
     assert all(len(sample) == 6 for sample in row["samples"])
     assert min(start for sample in row["samples"] for start, _ in sample) == 0
     assert row["packets"]["planned"]["sdma_copy"] == 18
+    if row["packets"]["counted"] is not None:  # each looks at both halves of the gate's value before it begins
+        assert row["packets"]["counted"]["sdma_poll"] == 2 * 18
     assert stats.gigabytes_per_second(row) > 0
 
 
