@@ -20,7 +20,7 @@ sys.path.insert(0, str(REPOSITORY))  # the tools of a checkout run on that check
 
 
 def ensure_runtime() -> None:
-    """Return if this Python can load what the tools need. Else go on in the one that `make rocm` left, or explain and exit.
+    """Return if this Python can load what the tools need; else go on in the one that `make rocm` left, or explain.
 
     Loads the HSA library, but decides nothing about the node: `--node` has not been read yet.
     """
@@ -53,6 +53,6 @@ def _problem() -> str | None:
 def _explain(problem: str) -> str:
     return (
         f"{Path(sys.argv[0]).name}: {problem}.\n"
-        f"Run `make rocm` in {REPOSITORY} (no root and no GPU needed), or install ROCm 6.1 or later and set ROCM_PATH.\n"
+        f"Run `make rocm` in {REPOSITORY} (no root, no GPU needed), or install ROCm 6.1 or later and set ROCM_PATH.\n"
         "What was searched: python3 -c 'from hsakit.ffi import loader; print(loader.probe())' says it, run there."
     )

@@ -17,8 +17,8 @@ export LC_ALL=C
 
 REPO=$(CDPATH="" cd -- "$(dirname -- "$0")/.." && pwd)
 SUITE=${ROCM_SUITE:-trixie}
-PACKAGES="python3 python3-numpy python3-cffi python3-tabulate python3-tqdm python3-pytest python3-hatchling \
-libhsa-runtime-dev libamdhip64-dev libc6-dev"
+PACKAGES="python3 python3-numpy python3-cffi python3-tabulate python3-tqdm python3-pytest python3-hypothesis \
+python3-hatchling libhsa-runtime-dev libamdhip64-dev libc6-dev"
 LAYOUT=1        # raise it when what the root must hold changes: older roots are then made again
 SPACE_MB=1200   # the root (about 750), the packages (about 150) and the package lists while it is being made
 if [ "$SUITE" = trixie ]; then NAME=rocm; else NAME=rocm-$SUITE; fi
@@ -100,9 +100,9 @@ make_venv() {
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
         die "the ROCm of this machine needs a Python to go with it, and $python is missing or older than 3.10" \
             "install Python 3.10 or later, or name one: make PYTHON=/path/to/python3"
-    say "making build/venv (numpy, cffi, tabulate, pytest, hatchling)"
+    say "making build/venv (numpy, cffi and what the tools and tests need)"
     { "$python" -m venv --system-site-packages "$VENV" &&
-        "$VENV/bin/python" -m pip install --quiet numpy cffi tabulate pytest hatchling; } >&2 ||
+        "$VENV/bin/python" -m pip install --quiet numpy cffi tabulate pytest hypothesis hatchling; } >&2 ||
         die "build/venv could not be made (on Debian it needs the package python3-venv)"
     : >"$VENV/.complete"
 }
@@ -204,19 +204,20 @@ END
 }
 
 update() {
+    hint=
     mirrors >"$WORK/mirrors"
     [ -s "$WORK/mirrors" ] ||
         die "no Debian mirror in this machine's apt configuration (/etc/apt/sources.list, sources.list.d)" \
             "name one: make rocm DEBIAN_MIRROR=URL"
     while read -r mirror; do
         update_from "$mirror" && return
-        say "$mirror does not serve $SUITE:"
+        say "$SUITE cannot be had from $mirror:"
         grep -E '^ *(E|W|Err)[: ]' "$WORK/log" | sort -u | head -n 5 | sed 's/^/      /' >&2
         if grep -qE 'NO_PUBKEY|Missing key' "$WORK/log"; then
-            die "$KEYRING lacks the keys of $SUITE: upgrade the package debian-archive-keyring"
+            hint="if it is Debian's, $KEYRING lacks the keys of $SUITE: upgrade the package debian-archive-keyring"
         fi
     done <"$WORK/mirrors"
-    die "no mirror could be used; name another with make rocm DEBIAN_MIRROR=URL"
+    die "no mirror could be used; name another with make rocm DEBIAN_MIRROR=URL" ${hint:+"$hint"}
 }
 
 # The compiler in the version that Debian's hipcc goes with; hipcc itself is a Perl script that would start it by exec, which
@@ -344,7 +345,7 @@ make_root() {
 
 # Two makes at once do the work once; a killed one leaves no lock behind.
 locked() {
-    { mkdir -p "$REPO/build" && : >>"$REPO/build/.lock"; } 2>/dev/null || die "$REPO/build cannot be written by $(id -un)"
+    { mkdir -p "$REPO/build" && [ -w "$REPO/build" ] && : >>"$REPO/build/.lock"; } 2>/dev/null || die "$REPO/build cannot be written by $(id -un)"
     exec 9>>"$REPO/build/.lock"
     flock -n 9 || { say "waiting for another make in this checkout"; flock 9; }
 }
