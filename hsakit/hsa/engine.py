@@ -132,6 +132,7 @@ class CopyEngine:
             self.prune()
             if self._used < before:
                 continue
+            self.agent.runtime.check_open()
             self.agent.runtime.raise_fault()
             if time.monotonic() >= end:
                 number, oldest = self._head()

@@ -48,11 +48,12 @@ class Packet:
     word last, so that a packet processor never reads half a packet.
     """
 
-    __slots__ = ("body", "word", "kind", "after", "completion", "completions")
+    __slots__ = ("body", "image", "word", "kind", "after", "completion", "completions")
     count = 1
 
     def __init__(self, body, word: int, kind: str, after: tuple[SignalHandle, ...], completion: SignalHandle | None):
         self.body = body  # hsa_barrier_and_packet_t *: any 64-byte packet is copied as one
+        self.image = body[0]
         self.word = word
         self.kind = kind
         self.after = after
@@ -125,7 +126,7 @@ class Batch:
         self.count = len(packets)
         self.body = ffi.new("hsa_barrier_and_packet_t[]", len(packets))
         for i, packet in enumerate(packets):
-            self.body[i] = packet.body[0]
+            self.body[i] = packet.image
         words = ffi.cast("uint32_t *", self.body)
         for i, packet in enumerate(packets[1:], 1):  # the first stays INVALID: it holds back the others
             words[i * (SIZE // 4)] = packet.word

@@ -130,7 +130,9 @@ class Queue(Closable):
         self._room = state.size  # the index at which the ring would be full, by the read index seen last
         self._queue = state.queue
         self._doorbell = state.queue.doorbell_signal
+        # void hsa_signal_store_screlease(hsa_signal_t signal, hsa_signal_value_t value)
         self._ring_doorbell = agent.runtime.lib.hsa_signal_store_screlease
+        # void hsa_queue_store_write_index_relaxed(const hsa_queue_t *queue, uint64_t value)
         self._store_index = agent.runtime.lib.hsa_queue_store_write_index_relaxed
         agent.runtime.track(state)
 
@@ -206,10 +208,12 @@ class Queue(Closable):
                 completion.claim(Flight(state, index, packet))
             state.flights[index] = packet
             slot = index & self._mask
-            self._ring[slot] = packet.body[0]  # 64 bytes, the header still INVALID
+            self._ring[slot] = packet.image  # 64 bytes, the header still INVALID
             # The header, last: on x86 stores become visible in program order, and cffi makes this one 32-bit store.
             self._words[slot * _WORDS] = packet.word
-            self._publish(state, index)
+            state.write = index + 1
+            self._store_index(self._queue, index + 1)
+            self._ring_doorbell(self._doorbell, index)
         return index
 
     def submit_batch(self, packets: Batch | Sequence[Packet], deadline: float = 30.0) -> int:
@@ -237,7 +241,9 @@ class Queue(Closable):
                 ffi.memmove(self._ring, batch.body + fits, (n - fits) * SIZE)
             # Only now the first header: until then the packet processor stops at it, whatever lies behind.
             self._words[slot * _WORDS] = batch.word
-            self._publish(state, last)
+            state.write = last + 1
+            self._store_index(self._queue, last + 1)
+            self._ring_doorbell(self._doorbell, last)
         return last
 
     def barrier_and(
@@ -267,13 +273,6 @@ class Queue(Closable):
             done.wait(deadline=max(0.0, end - time.monotonic()))
         self._state.prune()
         self.agent.runtime.registry.sweep()
-
-    def _publish(self, state: State, last: int) -> None:
-        state.write = last + 1
-        # void hsa_queue_store_write_index_relaxed(const hsa_queue_t *queue, uint64_t value)
-        self._store_index(self._queue, last + 1)
-        # void hsa_signal_store_screlease(hsa_signal_t signal, hsa_signal_value_t value)
-        self._ring_doorbell(self._doorbell, last)
 
     def _claim(self, batch: Batch, first: int) -> None:
         claimed = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hsakit.ffi import HSA, loader
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # Variables that change what a copy or a mask does, read by the library when it is initialised.
 _VARIABLES = ("HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "HSA_REV_COPY_DIR")
 _LAST_COPIES = 1.0  # seconds that closing waits for copies in flight
+_LAST_WAITS = 5.0  # seconds that closing waits for other threads' waits to notice: they look every 50 ms
 
 _open: set[Runtime] = set()
 _lock = threading.RLock()
@@ -47,6 +49,8 @@ class Runtime:
         self.registry = Registry(self._settle)
         self._queues: weakref.WeakSet[State] = weakref.WeakSet()
         self._closed = False
+        self._waits = 0
+        self._waits_lock = threading.Lock()
         self.environment = {name: os.environ.get(name) for name in _VARIABLES}
         with _lock:
             fork.initialised()
@@ -101,6 +105,18 @@ class Runtime:
         if self._closed:
             raise ClosedError("this Runtime is closed")
 
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around calls that wait in the library: closing lets them return before it destroys what they wait for."""
+        with self._waits_lock:
+            self.check_open()
+            self._waits += 1
+        try:
+            yield
+        finally:
+            with self._waits_lock:
+                self._waits -= 1
+
     def create_signal(self, initial: int = 1) -> Signal:
         """A signal of that value. 1 is what an operation brings down to 0."""
         self.check_open()
@@ -130,13 +146,18 @@ class Runtime:
 
     def close(self) -> None:
         """Destroy what is left and release the library. Copies in flight get a second to complete."""
+        if fork.forked:  # all of it is the parent's, and a lock may be held by a thread that is not here
+            self._closed = True
+            return
         with _lock:
             if self._closed:
                 return
-            self._closed = True
+            with self._waits_lock:
+                self._closed = True
             _open.discard(self)
-            if fork.forked:
-                return
+            end = time.monotonic() + _LAST_WAITS
+            while self._waits and time.monotonic() < end:
+                time.sleep(1e-3)
             stuck = self._await_copies()
             try:
                 self.registry.close(spare=stuck)

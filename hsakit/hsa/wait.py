@@ -36,37 +36,52 @@ def check_deadline(deadline: float) -> None:
 
 
 def wait(runtime: Runtime, handle: SignalHandle, condition: str, value: int, deadline: float) -> int:
-    code, met = _condition(condition)
+    met = _condition(condition)
     check_deadline(deadline)
     seen = handle.view[0]  # mapped memory: most waits of a script end here, without a call
     if not met(seen, value):
-        wait_in_library = runtime.lib.hsa_signal_wait_scacquire
-        end, span = time.monotonic() + deadline, _FIRST_SLICE
-        while True:
-            left = end - time.monotonic()
-            ticks = int(max(0.0, min(span, left)) * runtime.timestamp_frequency)
-            # hsa_signal_value_t hsa_signal_wait_scacquire(hsa_signal_t signal, hsa_signal_condition_t condition,
-            #     hsa_signal_value_t compare_value, uint64_t timeout_hint, hsa_wait_state_t wait_state_hint)
-            seen = wait_in_library(handle.raw, code, value, ticks, HSA.HSA_WAIT_STATE_BLOCKED)
-            if met(seen, value):
-                break
-            _raise_failure(runtime, [handle])
-            if left <= span:
-                raise DeadlineExceeded(
-                    f"{handle} did not become {condition} {value} within {deadline:g} s\n{_explain(handle)}"
-                )
-            span = _SLICE
+        with runtime.waiting():
+            seen = _sleep(runtime, handle, condition, value, deadline)
     handle.settle()
     runtime.registry.sweep()
     return seen
 
 
+def _sleep(runtime: Runtime, handle: SignalHandle, condition: str, value: int, deadline: float) -> int:
+    code, met = _CONDITIONS[condition]
+    wait_in_library = runtime.lib.hsa_signal_wait_scacquire
+    end, span = time.monotonic() + deadline, _FIRST_SLICE
+    while True:
+        left = end - time.monotonic()
+        ticks = int(max(0.0, min(span, left)) * runtime.timestamp_frequency)
+        # hsa_signal_value_t hsa_signal_wait_scacquire(hsa_signal_t signal, hsa_signal_condition_t condition,
+        #     hsa_signal_value_t compare_value, uint64_t timeout_hint, hsa_wait_state_t wait_state_hint)
+        seen = wait_in_library(handle.raw, code, value, ticks, HSA.HSA_WAIT_STATE_BLOCKED)
+        if met(seen, value):
+            return seen
+        runtime.check_open()
+        _raise_failure(runtime, [handle])
+        if left <= span:
+            raise DeadlineExceeded(
+                f"{handle} did not become {condition} {value} within {deadline:g} s\n{_explain(handle)}"
+            )
+        span = _SLICE
+
+
 def wait_any(runtime: Runtime, handles: Sequence[SignalHandle], condition: str, value: int, deadline: float) -> int:
-    code, met = _condition(condition)
+    _condition(condition)
     check_deadline(deadline)
     if not handles:
         raise InvalidArgument("wait_any needs at least one signal")
-    n = len(handles)
+    with runtime.waiting():
+        index = _sleep_any(runtime, handles, condition, value, deadline)
+    handles[index].settle()
+    runtime.registry.sweep()
+    return index
+
+
+def _sleep_any(runtime: Runtime, handles: Sequence[SignalHandle], condition: str, value: int, deadline: float) -> int:
+    n, code = len(handles), _CONDITIONS[condition][0]
     signals = ffi.new("hsa_signal_t[]", [handle.raw for handle in handles])
     conditions = ffi.new("hsa_signal_condition_t[]", [code] * n)
     values = ffi.new("hsa_signal_value_t[]", [value] * n)
@@ -81,9 +96,8 @@ def wait_any(runtime: Runtime, handles: Sequence[SignalHandle], condition: str, 
             n, signals, conditions, values, ticks, HSA.HSA_WAIT_STATE_BLOCKED, ffi.NULL
         )
         if index < n:
-            handles[index].settle()
-            runtime.registry.sweep()
             return index
+        runtime.check_open()
         _raise_failure(runtime, handles)
         if left <= span:
             explained = "\n".join(f"{handle}:\n{_explain(handle)}" for handle in handles[:_SHOWN])
@@ -93,7 +107,7 @@ def wait_any(runtime: Runtime, handles: Sequence[SignalHandle], condition: str, 
 
 def _condition(condition: str):
     try:
-        return _CONDITIONS[condition]
+        return _CONDITIONS[condition][1]
     except KeyError:
         raise InvalidArgument(f"condition {condition!r} is none of {', '.join(_CONDITIONS)}") from None
 

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, SymbolMissing
@@ -69,8 +71,7 @@ def test_who_never_waits_does_not_pile_up(runtime, gpu, host):
     one = gpu.engine(0)
     with host(64) as source, gpu.pool("coarse").allocate(64) as target:
         for _ in range(300):
-            one.copy(target, source)
-            assert len(one._flights) < 200
-        one.copy(target, source).wait(deadline=10)
-        while one.in_flight:
-            pass
+            done = one.copy(target, source)
+            while done.value:  # looks, and does not tell the engine
+                time.sleep(1e-4)
+            assert len(one._flights) <= 64

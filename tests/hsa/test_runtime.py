@@ -3,6 +3,7 @@ import signal as signals
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -80,11 +81,32 @@ def test_use_after_close(runtime):
         each.close()
 
 
+def test_closing_ends_the_waits_of_other_threads(runtime):
+    second = Runtime()
+    signal, ended = second.create_signal(1), []
+
+    def wait(use):
+        with pytest.raises(ClosedError):
+            use()
+        ended.append(use)
+
+    uses = [signal.wait, lambda: second.wait_any([signal])]
+    threads = [threading.Thread(target=wait, args=(use,)) for use in uses * 2]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    begin = time.monotonic()
+    second.close()
+    assert time.monotonic() - begin < 2
+    for thread in threads:
+        thread.join()
+    assert len(ended) == 4
+
+
 @pytest.mark.parametrize(
     "end",
     [
         "",
-        "sys.exit(0)",
         "runtime.close()",
         "del runtime, cpu, gpu, gate, done, queue, h, a, view, moved",
         "keep = sys.modules; keep['kept'] = [runtime, queue, view]",

@@ -1,4 +1,5 @@
 import os
+import re
 import signal as signals
 import threading
 import time
@@ -59,7 +60,9 @@ def test_deadline_names_the_chain_of_copies(runtime, gpu, host, queue, gate):
         with pytest.raises(DeadlineExceeded) as caught:
             second.wait(deadline=0.1)
         lines = str(caught.value).splitlines()
-        assert "engine 1 of GPU 0, 64 bytes" in lines[1] and "0 of" in lines[1]
+        assert "engine 1 of GPU 0, 64 bytes" in lines[1]
+        done_there, all_there = re.search(r"\[(\d+) of (\d+) copies there are complete\]", lines[1]).groups()
+        assert int(all_there) == int(done_there) + 1
         assert "engine 0 of GPU 0" in lines[2]
         assert "packet 0 (barrier-and)" in lines[3]
         assert lines[4].endswith("nothing submitted will complete it")
