@@ -298,7 +298,7 @@ class AddressSpace:
 
     @staticmethod
     def reachable(address: int, nbytes: int, write: bool) -> bool:
-        """Whether the process can touch all of these foreign bytes itself.  They are faulted in, as the access would."""
+        """Whether the process can touch all of these foreign bytes itself.  They are faulted in as by the access."""
         start = address // PAGE * PAGE
         pages = -(-(address + nbytes - start) // PAGE)
         at = ffi.cast("void *", start)

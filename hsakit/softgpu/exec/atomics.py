@@ -10,7 +10,7 @@ import numpy as np
 from .decode import Instruction
 from .lanes import active, gather_registers, scatter_registers
 from .lds import lds_cells
-from .program import op, only
+from .program import only, op
 from .rmw import OPERATIONS, Operation, update
 from .scratch import scratch_cells
 from .vector_memory import CACHE_HINTS, address_of, lanes_of_group, split, windows
@@ -22,7 +22,8 @@ def operands_of(g, registers, operation: Operation, count: int) -> list[np.ndarr
     """The data of the active lanes: ``count`` values in consecutive registers."""
     words = operation.nbytes // 4
     values = gather_registers(g, registers, words * count)
-    return [np.ascontiguousarray(values[:, i * words : (i + 1) * words]).view(operation.dtype)[:, 0] for i in range(count)]
+    parts = (np.ascontiguousarray(values[:, i * words : (i + 1) * words]) for i in range(count))
+    return [part.view(operation.dtype)[:, 0] for part in parts]
 
 
 @op(*(f"{space}_atomic_{name}" for space in ("global", "flat") for name in NAMES))
@@ -47,6 +48,7 @@ def atomic(instruction: Instruction):
 
 
 def _global_cells(g, at: np.ndarray, nbytes: int):
+    g.w.writes += 1
     return g.w.memory.cells(at, nbytes)
 
 

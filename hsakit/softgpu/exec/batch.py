@@ -11,26 +11,31 @@ import time
 import numpy as np
 
 from ..memory import MemoryFault
-from .program import JUMP, WAIT, YIELD, IllegalInstruction, Program
-from .state import AT_BARRIER, ENDED, RUNNING, Group, Waves
+from .memory import LaneFault
+from .program import INDEXED, JUMP, WAIT, YIELD, IllegalInstruction, Program
+from .state import AT_BARRIER, ENDED, LANES, RUNNING, Group, Waves
 
 DONE, MORE, IDLE = "done", "more", "idle"
-PATIENCE = 256  # jumps of one group while others wait at higher addresses
+PATIENCE = 256  # jumps until others get their turn
 FOREVER = 1 << 62
 
 
 class WaveError(Exception):
-    """What stopped a wave: ``cause`` at ``instruction`` (text) of ``wave``."""
+    """What stopped a wave: ``cause`` at ``instruction`` (text) of the n-th wave of a workgroup (x, y, z)."""
 
-    def __init__(self, cause: Exception, address: int, instruction: str, wave: int):
+    def __init__(self, cause: Exception, address: int, instruction: str, workgroup: tuple[int, int, int], wave: int):
         super().__init__(str(cause))
-        self.cause, self.address, self.instruction, self.wave = cause, address, instruction, wave
+        self.cause, self.address, self.instruction = cause, address, instruction
+        self.workgroup, self.wave = workgroup, wave
 
 
 class Batch:
-    def __init__(self, program: Program, waves: Waves, workgroups: int):
-        self._program, self.waves, self._workgroups = program, waves, workgroups
+    def __init__(self, program: Program, waves: Waves, workgroups: np.ndarray):
+        """``workgroups``: the place (x, y, z) in the grid of every workgroup."""
+        self._program, self.waves, self.workgroups = program, waves, workgroups
         self.idle = False  # after its last turn, all that runs was waiting
+        self.spinning = False  # it goes round and writes nothing: it may wait for what is not resident yet
+        self._writes = 0
         self._jumps = 0
         self._after: int | None = None  # run the group above this address next, for fairness
 
@@ -51,10 +56,11 @@ class Batch:
                     self._after = pc
                     if alone or yields > 8:
                         return IDLE
-                elif outcome == JUMP and not alone:
+                elif outcome == JUMP:
                     self._jumps += 1
                     if self._jumps > PATIENCE:
-                        self._jumps, self._after = 0, pc
+                        self._jumps, self._after = 0, None if alone else pc
+                        self.spinning, self._writes = self._writes == self.waves.writes, self.waves.writes
                 if time.perf_counter() > until:
                     return MORE
 
@@ -62,8 +68,6 @@ class Batch:
         w = self.waves
         running = np.flatnonzero(w.status == RUNNING)
         if not len(running):
-            if (w.status == AT_BARRIER).any():
-                raise WaveError(IllegalInstruction("deadlock: every wave waits at a barrier"), int(w.pc[0]), "", 0)
             return None
         pcs = w.pc[running]
         pc, top = int(pcs.min()), int(pcs.max())
@@ -99,31 +103,36 @@ class Batch:
                 if steps & 0xFFF == 0:  # a long straight run: look at the time now and then
                     w.pc[group.sel] = pc
                     return None
-        except (MemoryFault, IllegalInstruction) as exc:
+        except (LaneFault, IllegalInstruction) as exc:
             raise self._error(exc, group, pc) from exc
+        except MemoryFault as exc:  # of the instruction's own fetch
+            raise self._error(LaneFault(exc, None), group, pc) from exc
+        except IndexError as exc:
+            why = IllegalInstruction(f"a register that the kernel does not have ({exc})")
+            raise self._error(why, group, pc) from exc
         finally:
             w.steps += steps
 
     def _error(self, exc: Exception, group: Group, pc: int) -> WaveError:
-        lane = getattr(exc, "lane", None)
-        waves = np.arange(self.waves.n)[group.sel]
-        if lane is None:
-            wave = int(waves[0])
-        else:
-            active = np.flatnonzero(group.lanes)
-            wave = int(waves[active[lane] // 64]) if lane < len(active) else int(waves[0])
+        at = exc.wave or 0  # in the group
+        if exc.lane is not None:
+            at = np.flatnonzero(group.lanes)[exc.lane] // LANES
+        wave = int(np.arange(self.waves.n)[group.sel][at])
         try:
-            text = self._program.entry(pc).instruction.text
+            text = self._program.instruction(pc).text
         except (MemoryFault, IllegalInstruction):
             text = "(not decodable)"
-        return WaveError(exc, pc, text, wave)
+        workgroup = int(self.waves.workgroup[wave])
+        first = int(np.flatnonzero(self.waves.workgroup == workgroup)[0])
+        x, y, z = self.workgroups[workgroup].tolist()
+        return WaveError(exc, pc & ~INDEXED, text, (x, y, z), wave - first)
 
     def _release_barriers(self) -> None:
         w = self.waves
         waiting = w.status == AT_BARRIER
         if not waiting.any():
             return
-        arrived = np.bincount(w.workgroup[waiting], minlength=self._workgroups)
-        alive = np.bincount(w.workgroup[w.status != ENDED], minlength=self._workgroups)
+        arrived = np.bincount(w.workgroup[waiting], minlength=len(self.workgroups))
+        alive = np.bincount(w.workgroup[w.status != ENDED], minlength=len(self.workgroups))
         complete = (arrived == alive) & (alive > 0)
         w.status[waiting & complete[w.workgroup]] = RUNNING

@@ -18,9 +18,11 @@ import numpy as np
 from ..uapi import ffi
 from . import families  # noqa: F401  (defines the instructions)
 from .batch import DONE, IDLE, Batch, WaveError
+from .buffer import SCRATCH_BUFFER
 from .memory import LaneMemory
 from .program import Program
 from .state import EXEC, LANES, Waves
+from .symbols import kernel_name
 
 if TYPE_CHECKING:
     from ..driver import Driver
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 WAVES_AT_ONCE = 512  # numpy is at its best from 128 to 512 waves
 TURN = 0.002  # seconds a dispatch runs before the other queues get their turn
 MAX_WORKGROUP = 1024
+REGISTERS = 512  # vector registers of a lane that the waves of a SIMD share (CDNA 2 and 3)
 
 EC_DIM_INVALID, EC_GROUP_SIZE_INVALID, EC_CODE_INVALID, EC_WORKGROUP_SIZE_INVALID = 16, 17, 18, 21
 
@@ -46,8 +49,9 @@ class Descriptor:
         (offset,) = struct.unpack_from("<q", raw, 16)
         rsrc3, rsrc1, rsrc2, properties, preload = struct.unpack_from("<3I2H", raw, 44)
         self.entry = address + offset
-        self.float_mode = rsrc1 >> 12 & 0xFF
-        registers = ((rsrc1 & 0x3F) + 1) * 8
+        # MODE as a wave begins: rounding and denormals, DX10_CLAMP, IEEE, FP16_OVFL
+        self.mode = rsrc1 >> 12 & 0xFF | (rsrc1 >> 21 & 1) << 8 | (rsrc1 >> 23 & 1) << 9 | (rsrc1 >> 26 & 1) << 23
+        self.registers = registers = ((rsrc1 & 0x3F) + 1) * 8
         accum_offset = ((rsrc3 & 0x3F) + 1) * 4
         # one register file: vector registers below accum_offset, accumulators above; old objects say nothing (0)
         self.vgprs = accum_offset if rsrc3 & 0x3F else registers
@@ -83,17 +87,17 @@ class Dispatch:
         self._memory = LaneMemory(driver.space, gpu)
         self._spare: list[Waves] = []
         self._shapes: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
-        part = driver.spec.gpu
-        self._capacity = part.total_cus * part.simds_per_cu * part.waves_per_simd
-        self._resident = 0
+        self._places = driver.spec.gpu.total_cus * self._places_of_cu()
+        self._resident = 0  # workgroups
         self.steps = 0
 
     def describe(self, error: WaveError) -> str:
         """Where and why a wave stopped, for the queue's error."""
         d = self._descriptor
+        name = kernel_name(self._space, self.kernel_object) or f"at {self.kernel_object:#x}"
         return (
-            f"kernel at {self.kernel_object:#x}, {error.instruction!r} at +{error.address - d.entry:#x}, "
-            f"wave {error.wave}: {error}"
+            f"kernel {name}, {error.instruction!r} at +{error.address - d.entry:#x}, wave {error.wave} of workgroup "
+            f"{error.workgroup}: {error}"
         )
 
     def _check(self) -> None:
@@ -108,11 +112,23 @@ class Dispatch:
         if not self.kernel_object:
             raise BadDispatch("no kernel object", EC_CODE_INVALID)
 
+    def _places_of_cu(self) -> int:
+        """Workgroups that a CU holds at a time, by their waves, registers and LDS."""
+        part, d = self._driver.spec.gpu, self._descriptor
+        waves = -(-self._workgroup[0] * self._workgroup[1] * self._workgroup[2] // LANES)
+        slots = part.simds_per_cu * min(part.waves_per_simd, REGISTERS // d.registers)
+        if waves > slots:
+            raise BadDispatch(
+                f"workgroup of {waves} waves with {d.registers} vector registers each: a CU holds {slots}",
+                EC_WORKGROUP_SIZE_INVALID,
+            )
+        return min(slots // waves, (part.lds_kib << 10) // max(self._group, 1))
+
     def step(self) -> tuple[bool, bool]:
         """One turn: (finished, whether anything moved but waiting)."""
         until = time.perf_counter() + TURN
         moved = False
-        if all(batch.idle for batch in self._batches):
+        if all(batch.idle or batch.spinning for batch in self._batches):
             moved = self._admit()
         for batch in list(self._batches):
             outcome = batch.run(until)
@@ -121,7 +137,7 @@ class Dispatch:
             if outcome == DONE:
                 self._batches.remove(batch)
                 self.steps += batch.waves.steps
-                self._resident -= batch.waves.n
+                self._resident -= len(batch.workgroups)
                 self._spare.append(batch.waves)
         return not self._batches and self._next == self._total, moved
 
@@ -135,7 +151,7 @@ class Dispatch:
             y = self._next // self._counts[0] % self._counts[1]
             z = self._next // (self._counts[0] * self._counts[1])
             ids, exec_ = self._shape((x, y, z))
-            if members and (waves + len(exec_) > WAVES_AT_ONCE or self._resident + waves + len(exec_) > self._capacity):
+            if members and waves + len(exec_) > WAVES_AT_ONCE or self._resident + len(members) == self._places:
                 break
             members.append(((x, y, z), ids, exec_))
             waves += len(exec_)
@@ -143,7 +159,7 @@ class Dispatch:
         if not members:
             return False
         self._batches.append(self._make_batch(members, waves))
-        self._resident += waves
+        self._resident += len(members)
         return True
 
     def _shape(self, at: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -178,7 +194,7 @@ class Dispatch:
         private = max(self._private, d.private_size)
         w.scratch = np.zeros((n, LANES, private + 3 & ~3), np.uint8) if private else None
         w.pc[:] = d.entry
-        w.mode[:] = d.float_mode
+        w.mode[:] = d.mode
         counts = [len(exec_) for _, _, exec_ in members]
         w.workgroup[:] = np.repeat(np.arange(len(members)), counts)
         w.vgpr[0] = np.concatenate([ids for _, ids, _ in members])
@@ -188,9 +204,10 @@ class Dispatch:
             if d.workgroup_ids[axis]:
                 w.sgpr[at] = ids[:, axis]
                 at += 1
-        if d.workgroup_info:
-            w.sgpr[at] = 0
-            at += 1
+        for wanted in (d.workgroup_info, d.scratch_offset):
+            if wanted:
+                w.sgpr[at] = 0
+                at += 1
         first = self._next - len(members)
         placed = np.array([self._placement(first + i) for i in range(len(members))], dtype=np.uint32)
         xcc, se, cu = np.repeat(placed, counts, axis=0).T
@@ -199,7 +216,7 @@ class Dispatch:
         group_exec = np.concatenate([exec_ for _, _, exec_ in members])
         w.sgpr[EXEC], w.sgpr[EXEC + 1] = group_exec.astype(np.uint32), (group_exec >> np.uint64(32)).astype(np.uint32)
         w.lanes[:] = np.unpackbits(group_exec.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").view(bool)
-        return Batch(self._program, w, len(members))
+        return Batch(self._program, w, np.array([place for place, _, _ in members]))
 
     def _set_user_sgprs(self, w: Waves, private: int) -> int:
         """The user SGPRs in their fixed order; returns where the system SGPRs begin."""
@@ -215,8 +232,8 @@ class Dispatch:
             put(value, value >> 32)
 
         p = d.properties
-        if p & 1:  # private segment buffer: scratch accesses do not go through it here
-            put(0, 0, 0, 0)
+        if p & 1:
+            put(*SCRATCH_BUFFER)
         if p & 2:
             pair(self._packet_address)
         if p & 4:

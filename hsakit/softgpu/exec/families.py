@@ -1,3 +1,3 @@
 """Imports every module that defines instructions; importing this one fills the registry."""
 
-from . import atomics, control, lds, lds_atomics, mfma, salu, scratch, smem, valu_int, vector_memory  # noqa: F401
+from . import atomics, buffer, control, indexing, lds, lds_atomics, mfma, salu, scratch, smem, valu_int, vector_memory  # noqa: F401

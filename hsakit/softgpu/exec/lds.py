@@ -11,7 +11,7 @@ import numpy as np
 from .decode import Instruction
 from .lanes import active, gather_registers, scatter_registers
 from .operands import vector
-from .program import IllegalInstruction, op, only
+from .program import IllegalInstruction, only, op
 from .rmw import Cells
 from .state import LANES
 
@@ -77,6 +77,7 @@ def lds_cells(g, offsets: np.ndarray, nbytes: int) -> Cells:
     if len(bad):
         lane = int(bad[0])
         raise IllegalInstruction(f"unaligned atomic on {nbytes} bytes of LDS at {int(offsets[lane])}", lane)
+    g.w.writes += 1
     return Cells(g.w.lds.reshape(-1).view(VIEWS[nbytes]), at // nbytes, 0)
 
 
@@ -98,6 +99,7 @@ def lds_load(g, offsets: np.ndarray, nbytes: int) -> np.ndarray:
 
 
 def lds_store(g, offsets: np.ndarray, values: np.ndarray, nbytes: int) -> None:
+    g.w.writes += 1
     at = lds_places(g, offsets, nbytes)
     unit = _unit(at, nbytes)
     memory = g.w.lds.reshape(-1).view(VIEWS[unit])
@@ -172,7 +174,7 @@ def ds_write2(instruction: Instruction):
     return step
 
 
-# -- between lanes, through the LDS crossbar -----------------------------------------------------------------------------
+# -- between lanes, through the LDS crossbar ---------------------------------------------------------------------------
 
 
 @op("ds_bpermute_b32")

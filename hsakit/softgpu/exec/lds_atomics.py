@@ -8,7 +8,7 @@ from .atomics import operands_of
 from .decode import M0, Instruction
 from .lanes import scatter_registers
 from .lds import lds_address, lds_cells
-from .program import op, only
+from .program import only, op
 from .rmw import OPERATIONS, update
 from .state import LANES
 

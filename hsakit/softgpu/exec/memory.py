@@ -21,7 +21,10 @@ _VIEWS = {
 
 
 class LaneFault(MemoryFault):
-    """A fault with the position, in the access's flat list of lanes, of the first lane that has it."""
+    """A fault with the position, in the access's flat list of lanes, of the first lane that has it; or, of a scalar
+    access, the wave's position in the group."""
+
+    wave = None
 
     def __init__(self, fault: MemoryFault, lane: int):
         Exception.__init__(self, str(fault))
@@ -41,7 +44,7 @@ class LaneMemory:
         return got.view(np.uint32).reshape(len(addresses), nbytes // 4)
 
     def store(self, addresses: np.ndarray, values: np.ndarray, nbytes: int) -> None:
-        """``values``: [lanes, words] of uint32.  Lanes that hit one address: the last wins, as the highest lane does."""
+        """``values``: [lanes, words] of uint32.  Of lanes that hit one address the highest wins."""
         view, index = self._elements(addresses, nbytes, write=True)
         if nbytes < 4:
             values = values.astype(np.uint8 if nbytes == 1 else np.uint16)

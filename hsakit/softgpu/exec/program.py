@@ -14,6 +14,9 @@ from ..memory import AddressSpace, MemoryFault
 from ..uapi import ffi
 from .decode import Decoder, Instruction, Undecodable
 
+# In a program counter: vector registers are indexed there (see :mod:`indexing`).
+INDEXED = 1 << 62
+
 # outcomes of a step: the group's program counters were set by the step; it waits; it gave up its turn
 JUMP, WAIT, YIELD = "jump", "wait", "yield"
 
@@ -23,6 +26,8 @@ REGISTRY: dict[str, Callable[[Instruction], Step]] = {}
 
 class IllegalInstruction(Exception):
     """An instruction that the node cannot execute as the hardware would; ``lane``: the first active one it is about."""
+
+    wave = None
 
     def __init__(self, why: str, lane: int | None = None):
         super().__init__(why)
@@ -80,7 +85,7 @@ class Program:
         self._generation = self._space.generation
         for address, code in list(self._bytes.items()):
             try:
-                same = self._fetch(address, len(code)) == code
+                same = self._fetch(address & ~INDEXED, len(code)) == code
             except MemoryFault:
                 same = False
             if not same:
@@ -89,13 +94,24 @@ class Program:
     def entry(self, address: int) -> Entry:
         entry = self._entries.get(address)
         if entry is None:
-            try:
-                instruction = self._decoder.decode(address)
-            except Undecodable as exc:
-                raise IllegalInstruction(f"{exc}: bytes {self._fetch(address, 8).hex(' ', 4)}") from None
-            make = REGISTRY.get(instruction.name)
+            instruction = self.instruction(address)
+            name, indexed = instruction.name, address & INDEXED
+            make = REGISTRY.get(f"indexed {name}" if indexed else name)
             if make is None:
-                raise IllegalInstruction(f"{instruction.text}: not implemented by the software node")
-            entry = self._entries[address] = Entry(make(instruction), instruction.next, instruction)
-            self._bytes[address] = self._fetch(address, instruction.size)
+                where = " between s_set_gpr_idx_on and _off" if indexed else ""
+                raise IllegalInstruction(f"{instruction.text}: not implemented by the software node{where}")
+            if name == "s_set_gpr_idx_on":
+                indexed = INDEXED
+            elif name == "s_set_gpr_idx_off":
+                indexed = 0
+            entry = self._entries[address] = Entry(make(instruction), instruction.next | indexed, instruction)
+            self._bytes[address] = self._fetch(address & ~INDEXED, instruction.size)
         return entry
+
+    def instruction(self, address: int) -> Instruction:
+        """Decoded, whether or not it can be executed."""
+        address &= ~INDEXED
+        try:
+            return self._decoder.decode(address)
+        except Undecodable as exc:
+            raise IllegalInstruction(f"{exc}: bytes {self._fetch(address, 8).hex(' ', 4)}") from None

@@ -120,7 +120,7 @@ def update(cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.nda
 
 
 def _fold(old: np.ndarray, starts: np.ndarray, function: Callable, data: list[np.ndarray]):
-    """(what each lane finds, what the last one leaves), for lanes sorted by word; those of word i begin at starts[i]."""
+    """(what each lane finds, what the last leaves): lanes are sorted by word, those of word i begin at starts[i]."""
     lanes = len(data[0])
     if len(starts) == lanes:
         return old, function(old, *data)

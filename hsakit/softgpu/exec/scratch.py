@@ -12,7 +12,7 @@ from .decode import Instruction
 from .lanes import active, gather_registers, scatter_registers
 from .lds import READS, VIEWS, WRITES
 from .operands import scalar, vector
-from .program import IllegalInstruction, op, only
+from .program import IllegalInstruction, only, op
 from .rmw import Cells
 from .state import LANES
 

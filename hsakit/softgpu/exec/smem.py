@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from .decode import Instruction
+from .memory import LaneFault
 from .operands import scalar
-from .program import IllegalInstruction, op, only
+from .program import IllegalInstruction, only, op
 
 WORDS = {"dword": 1, "dwordx2": 2, "dwordx4": 4, "dwordx8": 8, "dwordx16": 16}
 
@@ -28,7 +29,11 @@ def s_load(instruction: Instruction):
 
     def step(g):
         at = address(g) & np.uint64(~3 & (1 << 64) - 1)
-        data = g.w.memory.load(at, 4 * words)
+        try:
+            data = g.w.memory.load(at, 4 * words)
+        except LaneFault as fault:
+            fault.wave, fault.lane = fault.lane, None
+            raise
         for i in range(words):
             g.set_s(target.index + i, np.ascontiguousarray(data[:, i]))
 

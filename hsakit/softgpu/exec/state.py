@@ -68,6 +68,7 @@ class Waves:
         self.apertures = (0, 0)  # high halves of the addresses of LDS and scratch in the flat address space
         self.clock = None  # () -> ticks
         self.steps = 0
+        self.writes = 0  # to memory that other waves see
 
 
 class Group:

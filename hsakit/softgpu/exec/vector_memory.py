@@ -14,7 +14,7 @@ from .lanes import active, gather_registers, scatter_registers
 from .lds import lds_load, lds_store
 from .memory import LaneFault
 from .operands import scalar, vector
-from .program import IllegalInstruction, op, only
+from .program import IllegalInstruction, only, op
 from .scratch import scratch_load, scratch_store
 
 U32, U64 = np.uint32, np.uint64
@@ -109,10 +109,11 @@ def global_load(g, at: np.ndarray, nbytes: int) -> np.ndarray:
 
 
 def global_store(g, at: np.ndarray, values: np.ndarray, nbytes: int) -> None:
+    g.w.writes += 1
     g.w.memory.store(at, values, nbytes)
 
 
-# -- flat: lanes whose address lies in an aperture mean LDS or scratch ---------------------------------------------------
+# -- flat: lanes whose address lies in an aperture mean LDS or scratch -------------------------------------------------
 
 GLOBAL, LDS, PRIVATE = 0, 1, 2
 _LOADS = (global_load, lds_load, scratch_load)
@@ -120,8 +121,8 @@ _STORES = (global_store, lds_store, scratch_store)
 
 
 def windows(g, at: np.ndarray):
-    """(kind of memory, which of the lanes it serves, their group, their addresses in it), for those that any lane means;
-    None where all are global."""
+    """(kind of memory, which of the lanes it serves, their group, their addresses in it) for each kind that any lane
+    means; None where all are global."""
     lds, private = (U64(high) for high in g.w.apertures)
     if int(at.max()) >> 32 < min(int(lds), int(private)):  # the apertures lie above all memory
         return None
