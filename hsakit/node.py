@@ -127,7 +127,7 @@ class Node:
         check_hip("hipGetDeviceCount", hip.lib.hipGetDeviceCount(count))
         by_address: dict[str, list[Agent]] = {}
         for gpu in self.gpus:
-            by_address.setdefault(gpu.agent.bdf, []).append(gpu.agent)
+            by_address.setdefault(gpu.agent.bdf or "", []).append(gpu.agent)
         ordinals = {}
         for ordinal in range(count[0]):
             same = by_address.get(_bus_id(hip.lib, ordinal), [])

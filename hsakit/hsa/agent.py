@@ -143,9 +143,14 @@ class Agent:
             self._number(HSA.HSA_AMD_AGENT_INFO_NUM_SDMA_XGMI_ENG),
         )
 
-    def engine(self, index: int) -> CopyEngine:
-        """The sDMA engine of a number. InvalidArgument lists those that exist."""
+    def engine(self, index: int | None = None, *, mask: int | None = None) -> CopyEngine:
+        """The sDMA engine of a number, or of a mask with its bit. InvalidArgument lists those that exist."""
         self._check_gpu("copy engine")
+        if mask is not None:
+            if mask.bit_count() != 1:
+                bits = ", ".join(f"0x{1 << i:x}" for i in range(mask.bit_length()) if mask >> i & 1) or "a bit"
+                raise InvalidArgument(f"engine mask 0x{mask:x}: a copy runs on exactly one engine. Choose one: {bits}")
+            index = mask.bit_length() - 1
         for each in self.copy_engines:
             if each.index == index:
                 return each
@@ -182,12 +187,12 @@ class Agent:
             raise InvalidArgument(f"{self.label} has no {what}: that is for the agents in runtime.gpus")
 
     def _number(self, attribute: int) -> int:
-        return self.info(attribute, "uint32_t")[0]
+        return self._info(attribute, "uint32_t")[0]
 
     def _text(self, attribute: int) -> str:
-        return ffi.string(self.info(attribute, "char[64]")).decode(errors="replace").strip()
+        return ffi.string(self._info(attribute, "char[64]")).decode(errors="replace").strip()
 
-    def info(self, attribute: int, ctype: str):
+    def _info(self, attribute: int, ctype: str):
         """What hsa_agent_get_info says of an attribute, as a new C object of type ``ctype`` (or a pointer to one)."""
         self.runtime.check_open()
         out = ffi.new(ctype if ctype.endswith("]") else f"{ctype} *")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ _EVERY = 64  # submissions from one search to the next, for those who submit and
 def engines(agent: Agent, host: int, xgmi: int) -> tuple[CopyEngine, ...]:
     """The engines of a GPU that has so many facing the host and facing its links."""
     numbers = [*range(min(host, HOST_ENGINES)), *range(HOST_ENGINES, HOST_ENGINES + xgmi)]
-    return tuple(CopyEngine(agent, 1 << number) for number in numbers)
+    return tuple(CopyEngine(agent, number) for number in numbers)
 
 
 class CopyEngine:
@@ -38,16 +38,13 @@ class CopyEngine:
 
     lost = False  # an engine lives as long as the runtime
 
-    def __init__(self, agent: Agent, mask: int):
-        if mask.bit_count() != 1:
-            bits = ", ".join(f"0x{1 << i:x}" for i in range(mask.bit_length()) if mask >> i & 1) or "one bit"
-            raise InvalidArgument(f"engine mask 0x{mask:x}: a copy runs on exactly one engine. Name one: {bits}")
+    def __init__(self, agent: Agent, index: int):
         self.agent = agent
-        self.mask = mask
-        self.index = mask.bit_length() - 1
-        self.kind = "host" if self.index < HOST_ENGINES else "xgmi"
-        self.label = f"engine {self.index} of {agent.label}"
-        self.timer = partial(_times, agent.runtime.lib)
+        self.index = index
+        self.mask = 1 << index  # HSA_AMD_SDMA_ENGINE_<index>
+        self.kind = "host" if index < HOST_ENGINES else "xgmi"
+        self.label = f"engine {index} of {agent.label}"
+        self.timer: Callable[[int], tuple[int, int]] = partial(_times, agent.runtime.lib)
         self._lock = threading.Lock()
         self._submitted = 0
         self._flights: dict[int, Operation] = {}
@@ -56,12 +53,6 @@ class CopyEngine:
 
     def __repr__(self) -> str:
         return f"<CopyEngine {self.index} of {self.agent.label} ({self.kind})>"
-
-    def __eq__(self, other) -> bool:
-        return isinstance(other, CopyEngine) and (self.agent, self.mask) == (other.agent, other.mask)
-
-    def __hash__(self) -> int:
-        return hash((self.agent, self.mask))
 
     def copy(
         self,
@@ -101,6 +92,7 @@ class CopyEngine:
     @property
     def in_flight(self) -> int:
         """Copies submitted to it here and not yet seen to be complete."""
+        self.agent.runtime.check_open()
         self.prune()
         return len(self._flights)
 
@@ -134,8 +126,9 @@ class CopyEngine:
                 continue
             self.agent.runtime.check_open()
             self.agent.runtime.raise_fault()
-            if time.monotonic() >= end:
-                number, oldest = self._head()
+            head = self._head()
+            if head and time.monotonic() >= end:
+                number, oldest = head
                 unmet = ", ".join(map(str, oldest.unmet()))
                 raise DeadlineExceeded(
                     f"the ring of {self.label} had no room within {deadline:g} s: {len(self._flights)} copies are in "

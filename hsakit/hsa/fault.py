@@ -65,16 +65,16 @@ def forget() -> None:
     _listening, record = False, None
 
 
-def exception(runtime: Runtime) -> Exception:
+def exception(runtime: Runtime, found: Record) -> Exception:
     """The recorded fault in words, with the buffer nearest to the address."""
-    agent = next((agent for agent in runtime.agents if agent.raw == record.agent), None)
-    name = agent.label if agent else f"agent 0x{record.agent:x}"
-    if record.address is None:
-        hang = record.reasons & HSA.HSA_AMD_HW_EXCEPTION_CAUSE_GPU_HANG
+    agent = next((agent for agent in runtime.agents if agent.raw == found.agent), None)
+    name = agent.label if agent else f"agent 0x{found.agent:x}"
+    if found.address is None:
+        hang = found.reasons & HSA.HSA_AMD_HW_EXCEPTION_CAUSE_GPU_HANG
         return HsaError(name, HSA.HSA_STATUS_ERROR_FATAL, "GPU exception", "GPU hang" if hang else "ECC error")
-    reasons = ", ".join(words for bit, words in _REASONS.items() if record.reasons & bit) or "no reason given"
-    message = f"{name} touched 0x{record.address:x}: {reasons}. {_nearest(runtime, record.address, agent)}"
-    return GpuMemoryFault(message, address=record.address, agent=agent)
+    reasons = ", ".join(words for bit, words in _REASONS.items() if found.reasons & bit) or "no reason given"
+    message = f"{name} touched 0x{found.address:x}: {reasons}. {_nearest(runtime, found.address, agent)}"
+    return GpuMemoryFault(message, address=found.address, agent=agent)
 
 
 def _nearest(runtime: Runtime, address: int, agent) -> str:

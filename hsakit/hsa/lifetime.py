@@ -12,6 +12,7 @@ import itertools
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection
+from typing import Generic, TypeVar
 
 from hsakit.ffi.errors import ClosedError
 from hsakit.hsa import fork
@@ -109,16 +110,19 @@ class Registry:
             raise first
 
 
-class Closable:
+H = TypeVar("H", bound=Handle)
+
+
+class Closable(Generic[H]):
     """``close()``, ``with`` and the closed state of an object that has a Handle."""
 
-    _handle: Handle | None = None
+    _handle: H | None = None
 
     @property
     def closed(self) -> bool:
         return self._handle is None or self._handle.dead
 
-    def handle(self) -> Handle:
+    def handle(self) -> H:
         """The living handle. ClosedError, ForkError."""
         if fork.forked:
             fork.refuse()

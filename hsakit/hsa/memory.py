@@ -156,9 +156,13 @@ class BufferHandle(Handle):
 class Span:
     """A range of a buffer: what Buffer and BufferSlice have in common."""
 
-    buffer: Buffer
     offset: int
     nbytes: int
+
+    @property
+    def buffer(self) -> Buffer:
+        """The buffer that it is a range of."""
+        raise NotImplementedError
 
     @property
     def address(self) -> int:
@@ -220,8 +224,11 @@ def _several(agents: Agent | Iterable[Agent]) -> tuple[Agent, ...]:
     return tuple(agents) if isinstance(agents, Iterable) else (agents,)
 
 
-class Buffer(Span, Closable):
-    """Memory that a program allocated or locked. ``buffer[a:b]`` is a part of it."""
+class Buffer(Span, Closable[BufferHandle]):
+    """Memory that a program allocated or locked. ``buffer[a:b]`` is a part of it.
+
+    ``close()`` frees it, or the last array of ``view()`` or operation in flight that still uses it.
+    """
 
     offset = 0
 
@@ -237,16 +244,11 @@ class Buffer(Span, Closable):
         return self
 
     def __repr__(self) -> str:
-        if self.closed:
+        handle = self._handle
+        if handle is None or handle.dead:
             return f"<Buffer closed, {self.nbytes} bytes>"
         kind = self.pool.kind if self.pool else "locked"
-        return f"<Buffer 0x{self._handle.raw:x}, {self.nbytes} bytes, {kind} on {self._handle.agent.label}>"
-
-    def __eq__(self, other) -> bool:
-        return self is other
-
-    def __hash__(self) -> int:
-        return id(self)
+        return f"<Buffer 0x{handle.raw:x}, {self.nbytes} bytes, {kind} on {handle.agent.label}>"
 
     @property
     def grants(self) -> frozenset[Agent]:
@@ -289,9 +291,13 @@ class BufferSlice(Span):
     """A part of a buffer, which it keeps alive."""
 
     def __init__(self, buffer: Buffer, offset: int, nbytes: int):
-        self.buffer = buffer
+        self._buffer = buffer
         self.offset = offset
         self.nbytes = nbytes
+
+    @property
+    def buffer(self) -> Buffer:
+        return self._buffer
 
     def __repr__(self) -> str:
         return f"<BufferSlice [{self.offset}:{self.offset + self.nbytes}] of {self.buffer!r}>"

@@ -131,8 +131,8 @@ class Batch:
         for i, packet in enumerate(packets[1:], 1):  # the first stays INVALID: it holds back the others
             words[i * (SIZE // 4)] = packet.word
         self.word = packets[0].word
-        self.completing = tuple((i, packet) for i, packet in enumerate(packets) if packet.completion)
-        self.completions = tuple(packet.completion for _, packet in self.completing)
+        self.completing = tuple((i, packet, packet.completion) for i, packet in enumerate(packets) if packet.completion)
+        self.completions = tuple(completion for _, _, completion in self.completing)
 
     def settled(self) -> bool:
         return all(handle.settle() for handle in self.completions)

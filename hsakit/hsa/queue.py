@@ -111,11 +111,15 @@ def _read_mask(lib, queue, n: int) -> list[int]:
     return list(out)
 
 
+def _names(packet: Packet) -> str:
+    return ", ".join(map(str, packet.unmet()))
+
+
 def _hex(words: list[int]) -> str:
     return " ".join(f"{word:08x}" for word in reversed(words))
 
 
-class Queue(Closable):
+class Queue(Closable[QueueHandle]):
     """An AQL queue, from ``Agent.create_queue``. Several threads may submit."""
 
     def __init__(self, agent: Agent, state: State):
@@ -175,20 +179,24 @@ class Queue(Closable):
     def read_index(self) -> int:
         """Packets that the GPU has taken from the ring. No proof that they are complete."""
         self.handle()
-        return self._state.read_index()
+        return self._state.processed()
 
     @property
     def write_index(self) -> int:
         """Packets written to the ring, as the GPU sees it."""
         self.handle()
-        # uint64_t hsa_queue_load_write_index_relaxed(const hsa_queue_t *queue)
-        return self.agent.runtime.lib.hsa_queue_load_write_index_relaxed(self._queue)
+        with self._lock:
+            self.handle()
+            # uint64_t hsa_queue_load_write_index_relaxed(const hsa_queue_t *queue)
+            return self.agent.runtime.lib.hsa_queue_load_write_index_relaxed(self._queue)
 
     @property
     def cu_mask(self) -> tuple[int, ...]:
         """The numbers of the CUs that the queue's waves may use, read back from the runtime."""
         self.handle()
-        words = _read_mask(self.agent.runtime.lib, self._queue, -(-self.agent.cu_count // 32))
+        with self._lock:
+            self.handle()
+            words = _read_mask(self.agent.runtime.lib, self._queue, -(-self.agent.cu_count // 32))
         return tuple(i for i in range(self.agent.cu_count) if words[i // 32] >> i % 32 & 1)
 
     def submit(self, packet: Packet, deadline: float = 30.0) -> int:
@@ -196,9 +204,11 @@ class Queue(Closable):
 
         Waits up to ``deadline`` seconds for room in the ring. A prepared packet costs no allocation.
         """
+        if fork.forked:
+            fork.refuse()
         state = self._state
         with self._lock:
-            if fork.forked or state.handle is None or state.error:
+            if state.handle is None or state.error:
                 self._refuse()
             index = state.write
             if index >= self._room:
@@ -221,12 +231,14 @@ class Queue(Closable):
 
         A prepared ``Batch`` saves laying the packets out again. More packets than the ring holds are refused.
         """
+        if fork.forked:
+            fork.refuse()
         batch = packets if isinstance(packets, Batch) else Batch(packets)
         state, n = self._state, batch.count
         if n > self.size:
             raise InvalidArgument(f"a batch of {n} packets does not fit the ring of {self.size}: submit it in parts")
         with self._lock:
-            if fork.forked or state.handle is None or state.error:
+            if state.handle is None or state.error:
                 self._refuse()
             first = state.write
             if first + n > self._room:
@@ -277,13 +289,13 @@ class Queue(Closable):
     def _claim(self, batch: Batch, first: int) -> None:
         claimed = []
         try:
-            for i, each in batch.completing:
+            for i, each, completion in batch.completing:
                 flight = Flight(self._state, first + i, each)
-                each.completion.claim(flight)
-                claimed.append(flight)
+                completion.claim(flight)
+                claimed.append((completion, flight))
         except InvalidArgument:  # none of the batch is submitted
-            for flight in claimed:
-                flight.operation.completion.unclaim(flight)
+            for completion, flight in claimed:
+                completion.unclaim(flight)
             raise
 
     def _refuse(self) -> None:
@@ -304,11 +316,10 @@ class Queue(Closable):
             if time.monotonic() >= end:
                 read = self._room - self.size
                 head = state.packet_at(read)
-                unmet = ", ".join(map(str, head.unmet())) if head else ""
+                unmet = f", and packet {read} ({head.kind}) waits for {_names(head)}" if head and head.unmet() else ""
                 raise DeadlineExceeded(
                     f"no room for {n} packets in {state.label} within {deadline:g} s: it holds packets {read} to "
-                    f"{state.write - 1} of {self.size}"
-                    + (f", and packet {read} ({head.kind}) waits for {unmet}" if unmet else "")
+                    f"{state.write - 1} of {self.size}{unmet}"
                 )
             self._lock.release()
             try:
@@ -316,6 +327,6 @@ class Queue(Closable):
                 self.agent.runtime.raise_fault()
             finally:
                 self._lock.acquire()
-            if fork.forked or state.handle is None or state.error:
+            if state.handle is None or state.error:
                 self._refuse()
             pause = min(2 * pause, 1e-3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import ClosedError, check_hsa, queue_error
@@ -64,13 +64,13 @@ class State:
         self.label = f"queue {self.number} on {agent.label}"
         self.size = size
         self.handle: QueueHandle | None = None
-        self.queue = None  # hsa_queue_t *
+        self.queue: Any = None  # hsa_queue_t *
         self.error: tuple[int, int | None] | None = None  # status, read index at that time
         self.flights: dict[int, Packet | Batch] = {}  # by the index of the last packet
         self.late: dict[int, Packet | Batch] = {}  # passed by the read index, not seen to be complete
         self.write = 0
         self.lock = threading.RLock()  # whoever reads the queue's memory holds it, or is the error callback
-        self.timer = partial(_times, agent.runtime.lib, agent.raw)
+        self.timer: Callable[[int], tuple[int, int]] = partial(_times, agent.runtime.lib, agent.raw)
         self.agent = agent
         self._lib = agent.runtime.lib
         _states[self.number] = self
@@ -147,6 +147,7 @@ class State:
         return None
 
     def exception(self) -> Exception:
+        assert self.error
         status, index = self.error
         at = self.packet_at(index) if index is not None else None
         name = f"{self.label}, packet {index} ({at.kind})" if at else f"{self.label}, at packet {index}"

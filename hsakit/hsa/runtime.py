@@ -30,6 +30,7 @@ _VARIABLES = ("HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "HSA_REV_COPY_DIR")
 _LAST_COPIES = 1.0  # seconds that closing waits for copies in flight
 _LAST_WAITS = 5.0  # seconds that closing waits for other threads' waits to notice: they look every 50 ms
 
+_environment: dict[str, str | None] = {}
 _open: set[Runtime] = set()
 _lock = threading.RLock()
 
@@ -51,8 +52,10 @@ class Runtime:
         self._closed = False
         self._waits = 0
         self._waits_lock = threading.Lock()
-        self.environment = {name: os.environ.get(name) for name in _VARIABLES}
         with _lock:
+            if not _open:  # the library reads them now, and not again
+                _environment.update((name, os.environ.get(name)) for name in _VARIABLES)
+            self.environment = _environment
             fork.initialised()
             # hsa_status_t hsa_init(void)
             check_hsa(
@@ -76,7 +79,7 @@ class Runtime:
         self.cpus = tuple(agent for agent in self.agents if agent.kind == "cpu")
 
     def __repr__(self) -> str:
-        if self._closed:
+        if self._closed or fork.forked:
             return "<Runtime closed>"
         return f"<Runtime {self.version}, {len(self.gpus)} GPUs, {len(self.registry)} objects>"
 
@@ -139,7 +142,7 @@ class Runtime:
     def raise_fault(self) -> None:
         """Raise the fault that a GPU of this process had, if it had one: nothing on it completes after that."""
         if fault.record is not None:
-            raise fault.exception(self)
+            raise fault.exception(self, fault.record)
 
     def track(self, queue: State) -> None:
         self._queues.add(queue)
@@ -173,7 +176,7 @@ class Runtime:
         end = time.monotonic() + _LAST_COPIES
         while True:
             flights = [each for agent in getattr(self, "gpus", ()) for each in self._flights(agent)]
-            if not flights or time.monotonic() >= end:
+            if not flights or fault.record or time.monotonic() >= end:
                 return {handle.serial for operation in flights for handle in operation.holds()}
             time.sleep(1e-3)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import ClosedError, InvalidArgument, check_hsa
@@ -20,11 +20,41 @@ _claims = threading.Lock()  # guards every handle's claims and pending
 
 
 class Flight(NamedTuple):
-    """One submission that will decrement a signal. ``where`` is the queue or engine that runs it."""
+    """One submission that will decrement a signal, by the place that runs it and its number there."""
 
-    where: object
-    index: int
-    operation: object
+    where: Place
+    number: int
+    operation: Work
+
+
+class Work(Protocol):
+    """What was submitted: a packet or a copy."""
+
+    @property
+    def after(self) -> tuple[SignalHandle, ...]:
+        """The signals it waits for."""
+
+
+class Place(Protocol):
+    """What runs work: a queue or an engine."""
+
+    timer: Callable[[int], tuple[int, int]]  # start and end ticks of what completed the signal of that handle
+
+    @property
+    def lost(self) -> bool:
+        """Nothing submitted to it will complete any more."""
+
+    def release(self, number: int) -> None:
+        """Work is complete: let go of it."""
+
+    def describe(self, number: int, operation) -> str:
+        """Which work where, and how far the place has come."""
+
+    def failure(self, number: int, operation) -> Exception | None:
+        """Why the work will not complete, if it will not."""
+
+    def blocking(self, number: int, operation) -> Iterator[SignalHandle]:
+        """The signals that must come down before the work can complete."""
 
 
 class _Gone:
@@ -33,7 +63,8 @@ class _Gone:
     def __getitem__(self, _):
         raise ClosedError("this Signal is closed: its Runtime is")
 
-    __setitem__ = __getitem__
+    def __setitem__(self, *_):
+        self[0]
 
 
 class SignalHandle(Handle):
@@ -47,7 +78,7 @@ class SignalHandle(Handle):
 
     def __init__(self, registry, raw: int, initial: int, view: memoryview, destroy):
         super().__init__(registry, raw, SIGNAL, destroy)
-        self.view = view
+        self.view: memoryview | _Gone = view
         self.armed = initial
         self.claims = 0
         self.pending: list[Flight] = []
@@ -75,6 +106,20 @@ class SignalHandle(Handle):
             self.pending.append(flight)
             self.timer = flight.where.timer
 
+    def claim_alone(self, flight: Flight) -> None:
+        """Set the signal to 1 and claim it, unless the last to claim it is still in flight."""
+        self.settle()
+        with _claims:
+            if self.pending:
+                raise InvalidArgument(
+                    f"{wait.describe(self)} is in flight: it can be submitted again when it is complete. For several "
+                    "at a time give it a signal that counts"
+                )
+            self.armed = self.claims = 1
+            self.view[0] = 1  # without a call: nobody waits for it to go up
+            self.pending.append(flight)
+            self.timer = flight.where.timer
+
     def unclaim(self, flight: Flight) -> None:
         """The submission of ``flight`` failed: nothing will decrement the signal for it."""
         with _claims:
@@ -92,7 +137,7 @@ class SignalHandle(Handle):
         if not finished:
             return all(flight.where.lost for flight in list(self.pending))
         for flight in finished:  # grows while it is walked
-            flight.where.release(flight.index)
+            flight.where.release(flight.number)
             for handle in flight.operation.after:
                 if handle.pending:
                     finished += handle._take_finished()
@@ -116,8 +161,7 @@ class SignalHandle(Handle):
 
 
 def create(runtime: Runtime, initial: int) -> Signal:
-    if not isinstance(initial, int) or not -(1 << 63) <= initial < 1 << 63:
-        raise InvalidArgument(f"a signal holds a 64-bit signed integer, not {initial!r}")
+    _check_value(initial)
     lib = runtime.lib
     out = ffi.new("hsa_signal_t *")
     # hsa_status_t hsa_signal_create(hsa_signal_value_t initial_value, uint32_t num_consumers,
@@ -130,12 +174,17 @@ def create(runtime: Runtime, initial: int) -> Signal:
     return Signal(runtime, SignalHandle(runtime.registry, raw, initial, view, partial(_destroy, lib, raw)))
 
 
+def _check_value(value: int) -> None:
+    if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
+        raise InvalidArgument(f"a signal holds a 64-bit signed integer, not {value!r}")
+
+
 def _destroy(lib, raw: int) -> None:
     # hsa_status_t hsa_signal_destroy(hsa_signal_t signal)
     check_hsa("hsa_signal_destroy", lib.hsa_signal_destroy(raw))
 
 
-class Signal(Closable):
+class Signal(Closable[SignalHandle]):
     """A signal, from ``Runtime.create_signal``. Packets and copies decrement it by one when they complete."""
 
     def __init__(self, runtime: Runtime, handle: SignalHandle):
@@ -143,27 +192,20 @@ class Signal(Closable):
         self._handle = handle
 
     def __repr__(self) -> str:
-        if self.closed:
+        handle = self._handle
+        if handle is None or handle.dead or fork.forked:
             return "<Signal closed>"
-        return f"<Signal 0x{self._handle.raw:x} value {self._handle.view[0]}>"
-
-    def __eq__(self, other) -> bool:
-        if not isinstance(other, Signal) or self.closed or other.closed:
-            return self is other
-        return self._handle.raw == other._handle.raw
-
-    def __hash__(self) -> int:
-        return id(self) if self.closed else hash(self._handle.raw)
+        return f"<Signal 0x{handle.raw:x} value {handle.view[0]}>"
 
     @property
     def value(self) -> int:
         """The value now, read from the mapped memory without a call."""
         if fork.forked:
             fork.refuse()
-        try:
-            return self._handle.view[0]  # an aligned 64-bit load: one instruction, and an acquire on x86
-        except AttributeError:
-            raise ClosedError("this Signal is closed") from None
+        handle = self._handle
+        if handle is None:
+            raise ClosedError("this Signal is closed")
+        return handle.view[0]  # an aligned 64-bit load: one instruction, and an acquire on x86
 
     def load(self) -> int:
         """The value now, by the library's acquiring load."""
@@ -173,6 +215,7 @@ class Signal(Closable):
     def store(self, value: int) -> None:
         """Set the value and wake those who wait. Operations that still count down from the old value forbid it."""
         handle = self.handle()
+        _check_value(value)
         handle.rearm(value)
         # void hsa_signal_store_screlease(hsa_signal_t signal, hsa_signal_value_t value)
         self.runtime.lib.hsa_signal_store_screlease(handle.raw, value)
@@ -180,6 +223,7 @@ class Signal(Closable):
     def add(self, value: int) -> None:
         """Add to the value (which may be negative) and wake those who wait."""
         handle = self.handle()
+        _check_value(value)
         with _claims:
             handle.armed += value
         # void hsa_signal_add_screlease(hsa_signal_t signal, hsa_signal_value_t value)
@@ -211,7 +255,7 @@ class Signal(Closable):
                 f"{handle} was shared by {handle.claims} operations: each overwrote the times of the one before, maybe "
                 "in another GPU's clock. For times give every copy a signal of its own and join them by barrier_and"
             )
-        if handle.claims == 0:
+        if handle.claims == 0 or handle.timer is None:
             raise InvalidArgument(f"{handle} has no times: no operation was submitted to complete it")
         if handle.view[0] > handle.armed - 1:
             raise InvalidArgument(f"{handle} has no times yet: {wait.describe(handle)} is in flight. Wait for it")

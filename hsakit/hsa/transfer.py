@@ -38,24 +38,22 @@ class Operation:
         cost: int,
     ):
         self.engine = engine
-        self.signal = signal
         self.after = tuple(each.handle() for each in after)
         self._held = held
-        self._own = signal is None
-        self.completion: SignalHandle | None = None
-        if signal is not None:
-            self.completion = signal.handle()
-            if timed and self.completion.armed > 1:
-                raise InvalidArgument(
-                    f"{self.completion} counts down {self.completion.armed} operations and cannot time one: each "
-                    "overwrites the times of the one before. Give every timed copy a signal of its own"
-                )
         self._dependencies = ffi.new("hsa_signal_t[]", [each.raw for each in self.after]) if self.after else ffi.NULL
         self.cost = cost + _POLLS * len(self.after)  # bytes in the engine's ring, at most
         if 2 * self.cost >= RING:
             raise InvalidArgument(
                 f"{self} after {len(self.after)} signals takes {self.cost} bytes of a ring of {RING}: join "
                 "dependencies by Queue.barrier_and, or copy in parts"
+            )
+        self._own = signal is None
+        self.signal = create(engine.agent.runtime, 1) if signal is None else signal
+        self.completion: SignalHandle = self.signal.handle()
+        if timed and self.completion.armed > 1:
+            raise InvalidArgument(
+                f"{self.completion} counts down {self.completion.armed} operations and cannot time one: each "
+                "overwrites the times of the one before. Give every timed copy a signal of its own"
             )
 
     def unmet(self) -> tuple[SignalHandle, ...]:
@@ -76,14 +74,11 @@ class Operation:
             fork.refuse()
         runtime = self.engine.agent.runtime
         runtime.check_open()
-        if self._own and (self.signal is None or self.signal.closed):
-            runtime.registry.sweep()
+        runtime.registry.sweep()
+        if self._own and self.signal.closed:
             self.signal = create(runtime, 1)
             self.completion = self.signal.handle()
         completion = self.completion
-        if self._own and completion.claims and completion.settle():
-            completion.rearm(1)
-            completion.view[0] = 1  # without a call: nobody waits for it to go up
         if completion.armed > 1 and not self.engine.agent.host_atomics:
             raise InvalidArgument(
                 f"{self.engine.label} has no 64-bit atomics on host memory: the runtime would let it write a count "
@@ -92,7 +87,7 @@ class Operation:
         number = self.engine.admit(self, deadline)
         flight = Flight(self.engine, number, self)
         try:
-            completion.claim(flight)
+            (completion.claim_alone if self._own else completion.claim)(flight)
             try:
                 self._call()
             except BaseException:
@@ -195,10 +190,6 @@ def check_engine(engine: CopyEngine, dst: Agent, src: Agent) -> None:
         raise InvalidArgument(
             f"{engine.label} cannot copy from {src.label} to {dst.label}: that takes an engine of {owner.label}, "
             f"such as its engine({engine.index}); between GPUs the engine is the source's"
-        )
-    if engine not in owner.copy_engines:
-        raise InvalidArgument(
-            f"{owner.label} has no engine {engine.index}: it has {ranges(each.index for each in owner.copy_engines)}"
         )
     variables = owner.runtime.environment
     if variables["HSA_ENABLE_SDMA"] == "0":

@@ -115,7 +115,7 @@ def _condition(condition: str):
 def describe(handle: SignalHandle) -> str:
     """The operations in flight that will decrement the signal, in words."""
     flights = list(handle.pending)
-    words = [flight.where.describe(flight.index, flight.operation) for flight in flights[:_SHOWN]]
+    words = [flight.where.describe(flight.number, flight.operation) for flight in flights[:_SHOWN]]
     if len(flights) > _SHOWN:
         words.append(f"{len(flights) - _SHOWN} more")
     return "; ".join(words)
@@ -130,7 +130,7 @@ def _explain(handle: SignalHandle) -> str:
         will = describe(step)
         lines.append(f"  {prefix}{f'to be completed by {will}' if will else 'nothing submitted will complete it'}")
         for flight in list(step.pending):
-            for other in flight.where.blocking(flight.index, flight.operation):
+            for other in flight.where.blocking(flight.number, flight.operation):
                 if other.serial not in seen and len(seen) <= _SHOWN:
                     seen.add(other.serial)
                     steps.append((other, f"which waits for {other}: "))
@@ -144,10 +144,10 @@ def _raise_failure(runtime: Runtime, handles: Sequence[SignalHandle]) -> None:
     steps = list(handles)
     for step in steps:  # grows while it is walked
         for flight in list(step.pending):
-            error = flight.where.failure(flight.index, flight.operation)
+            error = flight.where.failure(flight.number, flight.operation)
             if error:
                 raise error
-            for other in flight.where.blocking(flight.index, flight.operation):
+            for other in flight.where.blocking(flight.number, flight.operation):
                 if other.serial not in seen:
                     seen.add(other.serial)
                     steps.append(other)

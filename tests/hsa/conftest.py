@@ -20,7 +20,10 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("markexpr"):
+    for item in items:
+        if "script" in getattr(item, "fixturenames", ()):
+            item.add_marker("node")
+    if "slow" not in config.getoption("markexpr"):
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]

@@ -2,22 +2,18 @@ import time
 
 import pytest
 
+from hsakit.ffi import hsa
 from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, SymbolMissing
-from hsakit.hsa import CopyEngine, engine
+from hsakit.hsa import engine
 
 
-@pytest.mark.parametrize("mask, named", [(0x3, "0x1, 0x2"), (0, "one bit"), (0x8004, "0x4, 0x8000")])
+@pytest.mark.parametrize("mask, named", [(0x3, "0x1, 0x2"), (0, "a bit"), (0x8004, "0x4, 0x8000")])
 def test_one_bit_names_an_engine(gpu, mask, named):
-    with pytest.raises(InvalidArgument, match=f"exactly one engine. Name one: {named}$"):
-        CopyEngine(gpu, mask)
-
-
-def test_equal_by_agent_and_mask(runtime, gpu):
-    assert CopyEngine(gpu, 4) == gpu.engine(2) != gpu.engine(3)
-    assert len({engine for agent in runtime.gpus for engine in agent.copy_engines}) == sum(
-        len(agent.copy_engines) for agent in runtime.gpus
-    )
-    assert repr(gpu.engine(0)) == "<CopyEngine 0 of GPU 0 (host)>"
+    assert gpu.engine(mask=0x4) is gpu.engine(2) is gpu.copy_engines[2]
+    with pytest.raises(InvalidArgument, match=f"exactly one engine. Choose one: {named}$"):
+        gpu.engine(mask=mask)
+    with pytest.raises(InvalidArgument, match="has no engine 20"):
+        gpu.engine(mask=1 << 20)
 
 
 def test_idle_and_busy(runtime, gpu, host, gate):
@@ -39,7 +35,7 @@ def test_idle_engines_for_a_peer_are_those_of_the_links(gpu, peer):
 
 
 def test_preferred_engines_where_the_runtime_knows(gpu, peer):
-    if gpu.runtime.lib.__getattribute__("_library").has("hsa_amd_memory_get_preferred_copy_engine"):
+    if hsa().has("hsa_amd_memory_get_preferred_copy_engine"):
         assert set(gpu.preferred_engines(peer)) <= set(gpu.copy_engines)
     else:
         with pytest.raises(SymbolMissing, match="hsa_amd_memory_get_preferred_copy_engine .* ROCm 7.0"):

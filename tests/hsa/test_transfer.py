@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from hsakit.ffi.errors import ClosedError, HsaError, InvalidArgument
-from hsakit.hsa import CopyEngine
 from hsakit.hsa.transfer import ranges
 from hsakit.pattern import Pattern
 
@@ -126,7 +125,7 @@ def test_a_prepared_copy_is_submitted_once_at_a_time(runtime, gpu, trio, gate):
     h, a, _ = trio
     copy = gpu.engine(0).prepare(a[:64], h[:64], after=[gate])
     done = copy.submit()
-    with pytest.raises(InvalidArgument, match="1 operations in flight"):
+    with pytest.raises(InvalidArgument, match="copy .* on engine 0 of GPU 0.* is in flight: it can be submitted again"):
         copy.submit()
     gate.store(0)
     done.wait(deadline=5)
@@ -151,12 +150,6 @@ def test_engine_of_the_wrong_gpu(runtime, trio, gpu, peer):
         peer.engine(5).copy(b, a)
     with pytest.raises(InvalidArgument, match="engine 0 of GPU 1 cannot copy from CPU 0 to GPU 0"):
         peer.engine(0).copy(a, h)
-
-
-def test_engine_that_does_not_exist(trio, gpu):
-    h, a, _ = trio
-    with pytest.raises(InvalidArgument, match=rf"GPU 0 has no engine 20: it has 0-{len(gpu.copy_engines) - 1}"):
-        CopyEngine(gpu, 1 << 20).copy(a, h)
 
 
 def test_sizes(trio, gpu):
