@@ -11,6 +11,7 @@ typedef uint64_t hsakit_address;        /* void * */
 typedef uint64_t hsakit_const_address;  /* const void * */
 
 typedef hsakit_handle hsa_agent_t;
+typedef hsakit_handle hsa_isa_t;
 typedef hsakit_handle hsa_signal_t;
 typedef hsakit_handle hsa_code_object_reader_t;
 typedef hsakit_handle hsa_executable_t;
@@ -126,6 +127,13 @@ typedef hsa_status_t (*hsakit_agent_callback)(hsa_agent_t agent, void *data);
 
 hsa_status_t hsa_agent_get_info(hsa_agent_t agent, hsa_agent_info_t attribute, void *value);
 hsa_status_t hsa_iterate_agents(hsakit_agent_callback callback, void *data);
+
+typedef enum {
+    HSA_ISA_INFO_NAME_LENGTH = 0,
+    HSA_ISA_INFO_NAME = 1
+} hsa_isa_info_t;
+
+hsa_status_t hsa_isa_get_info_alt(hsa_isa_t isa, hsa_isa_info_t attribute, void *value);
 
 /* ---- signals ---- */
 
