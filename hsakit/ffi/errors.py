@@ -141,7 +141,22 @@ def queue_error(queue: str, status: int, advice: str | None = None) -> QueueErro
 def check_hip(call: str, status: int, advice: str | None = None) -> None:
     """Raise HipError unless ``status``, as returned by the function named ``call``, is hipSuccess."""
     if status != HIP.hipSuccess:
-        raise HipError(call, status, *_hip_words(status), advice)
+        name, text = _hip_words(status)
+        _forget_hip_error()
+        raise HipError(call, status, name, text, advice)
+
+
+def hip_answered(call: str, status: int, answer: int, advice: str | None = None) -> bool:
+    """Whether the function named ``call`` returned ``answer``, a code that says something and is no failure.
+
+    False if it returned hipSuccess; HipError for any other code.
+    """
+    if status == answer:
+        _forget_hip_error()
+        return True
+    if status:
+        check_hip(call, status, advice)
+    return False
 
 
 def _hsa_words(status: int) -> tuple[str, str]:
@@ -167,3 +182,12 @@ def _hip_words(status: int) -> tuple[str, str]:
     name = hip.ffi.string(hip.lib.hipGetErrorName(status)).decode(errors="replace")
     text = hip.ffi.string(hip.lib.hipGetErrorString(status)).decode(errors="replace")
     return name, text
+
+
+def _forget_hip_error() -> None:
+    # HIP remembers a thread's last error, and some releases keep it over calls that succeed: whoever asks later (a
+    # kernel launch of another library in this process) would take it for his own.
+    from hsakit.ffi import loader
+
+    # hipError_t hipGetLastError(void)
+    loader.hip().lib.hipGetLastError()

@@ -25,6 +25,7 @@ OPTIONAL = {
     "hsa_amd_memory_async_copy_on_engine": ("libhsa-runtime64", "ROCm 5.6"),
     "hsa_amd_memory_copy_engine_status": ("libhsa-runtime64", "ROCm 5.6"),
     "hsa_amd_memory_get_preferred_copy_engine": ("libhsa-runtime64", "ROCm 7.0"),
+    "hipGetDevicePropertiesR0600": ("libamdhip64", "ROCm 6.0"),
 }
 
 _ADVICE = (
