@@ -48,7 +48,6 @@ def atomic(instruction: Instruction):
 
 
 def _global_cells(g, at: np.ndarray, nbytes: int):
-    g.w.writes += 1
     return g.w.memory.cells(at, nbytes)
 
 
@@ -56,7 +55,7 @@ _CELLS = (_global_cells, lds_cells, scratch_cells)  # by kind of memory
 
 
 def _global(g, at: np.ndarray, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
-    return update(_global_cells(g, at, operation.nbytes), operation, data)
+    return update(g.w, _global_cells(g, at, operation.nbytes), operation, data)
 
 
 def _flat(g, at: np.ndarray, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
@@ -67,5 +66,5 @@ def _flat(g, at: np.ndarray, operation: Operation, data: list[np.ndarray]) -> np
     for kind, lanes, part, local in parts:
         with lanes_of_group(lanes):
             cells = _CELLS[kind](part, local, operation.nbytes)
-        found[lanes] = update(cells, operation, [d[lanes] for d in data])
+        found[lanes] = update(g.w, cells, operation, [d[lanes] for d in data])
     return found

@@ -34,75 +34,90 @@ class Batch:
         """``workgroups``: the place (x, y, z) in the grid of every workgroup."""
         self._program, self.waves, self.workgroups = program, waves, workgroups
         self.idle = False  # after its last turn, all that runs was waiting
-        self.spinning = False  # it goes round and writes nothing: it may wait for what is not resident yet
-        self._writes = 0
+        self._resting: set[int] = set()  # where groups stand that gave way
+        self._waits = 0
         self._jumps = 0
         self._after: int | None = None  # run the group above this address next, for fairness
 
     def run(self, until: float) -> str:
         """Advance until everything ended (DONE), the time is over (MORE), or all that runs is waiting (IDLE)."""
-        yields = 0
+        self._resting.clear()
+        progress = self._progress()
         with np.errstate(all="ignore"):
             while True:
-                chosen = self._choose()
-                if chosen is None:
+                running = np.flatnonzero(self.waves.status == RUNNING)
+                if not len(running):
                     return DONE
-                group, pc, limit, alone = chosen
-                outcome = self._run_group(group, pc, limit)
+                chosen = self._choose(running)
+                if chosen is None:
+                    if self._progress() == progress:
+                        return IDLE
+                    self._resting.clear()
+                    progress = self._progress()
+                    continue
+                group, pc, limit = chosen
+                outcome = self._run_group(group, pc, limit, group.n == len(running), until)
                 if outcome == WAIT:
+                    self._waits += 1
                     self._release_barriers()
                 elif outcome == YIELD:
-                    yields += 1
-                    self._after = pc
-                    if alone or yields > 8:
-                        return IDLE
+                    self._resting.add(int(self.waves.pc[group.sel][0]))
                 elif outcome == JUMP:
                     self._jumps += 1
                     if self._jumps > PATIENCE:
-                        self._jumps, self._after = 0, None if alone else pc
-                        self.spinning, self._writes = self._writes == self.waves.writes, self.waves.writes
+                        self._jumps, self._after = 0, pc
+                        self._resting.clear()
                 if time.perf_counter() > until:
                     return MORE
 
-    def _choose(self) -> tuple[Group, int, int, bool] | None:
-        w = self.waves
-        running = np.flatnonzero(w.status == RUNNING)
-        if not len(running):
-            return None
-        pcs = w.pc[running]
-        pc, top = int(pcs.min()), int(pcs.max())
-        if pc == top:
-            at, limit = running, FOREVER
-        else:
-            if self._after is not None:
-                higher = pcs[pcs > self._after]
-                pc = int(higher.min()) if len(higher) else pc
-                self._after = None
-            here = pcs == pc
-            at = running[here]
-            above = pcs[pcs > pc]
-            limit = int(above.min()) if len(above) else FOREVER
+    def _progress(self) -> int:
+        """Changes when something happened that a group may have waited for."""
+        return self.waves.writes + self._waits
+
+    def _choose(self, running: np.ndarray) -> tuple[Group, int, int] | None:
+        """The group to run next, where it stands, and up to where; None if all of them rest."""
+        pcs = self.waves.pc[running]
+        awake = pcs
+        if self._resting:
+            awake = pcs[~np.isin(pcs, list(self._resting))]
+            if not len(awake):
+                return None
+        pc = int(awake.min())
+        if self._after is not None:
+            higher = awake[awake > self._after]
+            pc = int(higher.min()) if len(higher) else pc
+            self._after = None
+        above = pcs[pcs > pc]
+        at = running[pcs == pc]
         first, last = int(at[0]), int(at[-1])
         sel = slice(first, last + 1) if last - first + 1 == len(at) else at
-        return Group(w, sel), pc, limit, pc == top and limit == FOREVER
+        return Group(self.waves, sel), pc, int(above.min()) if len(above) else FOREVER
 
-    def _run_group(self, group: Group, pc: int, limit: int) -> str | None:
+    def _run_group(self, group: Group, pc: int, limit: int, alone: bool, until: float) -> str | None:
         entry_of = self._program.entry
         w, steps = self.waves, 0
+        writes, polls = w.writes, w.polls
         try:
             while True:
                 step, next_, _instruction = entry_of(pc)
                 outcome = step(group)
                 steps += 1
-                if outcome is not None:
+                if outcome is None:
+                    pc = next_
+                    if pc == limit or steps & 0xFFF == 0:  # of a long straight run the time is looked at, too
+                        w.pc[group.sel] = pc
+                        return None
+                elif outcome.__class__ is int:  # where all of them jump to
+                    back, pc = outcome <= pc, outcome
+                    if back and w.polls != polls and w.writes == writes:
+                        w.pc[group.sel] = pc
+                        return YIELD
+                    if not alone or time.perf_counter() > until:
+                        w.pc[group.sel] = pc
+                        return JUMP
+                    writes, polls = w.writes, w.polls
+                else:
                     return outcome
-                pc = next_
-                if pc == limit:
-                    w.pc[group.sel] = pc
-                    return None
-                if steps & 0xFFF == 0:  # a long straight run: look at the time now and then
-                    w.pc[group.sel] = pc
-                    return None
         except (LaneFault, IllegalInstruction) as exc:
             raise self._error(exc, group, pc) from exc
         except MemoryFault as exc:  # of the instruction's own fetch

@@ -18,12 +18,7 @@ def _target(instruction: Instruction) -> int:
 @op("s_branch")
 def s_branch(instruction):
     target = _target(instruction)
-
-    def step(g):
-        g.w.pc[g.sel] = target
-        return JUMP
-
-    return step
+    return lambda g: target
 
 
 CONDITIONS = {
@@ -44,7 +39,9 @@ def s_cbranch(instruction):
         taken = condition(g)
         if not taken.any():
             return None
-        g.w.pc[g.sel] = target if taken.all() else np.where(taken, target, next_)
+        if taken.all():
+            return target
+        g.w.pc[g.sel] = np.where(taken, target, next_)
         return JUMP
 
     return step
@@ -82,8 +79,7 @@ def s_call(instruction):
 
     def step(g):
         g.set_s64(link, np.full(g.n, instruction.next, np.uint64))
-        g.w.pc[g.sel] = target
-        return JUMP
+        return target
 
     return step
 

@@ -126,12 +126,11 @@ class Dispatch:
 
     def step(self) -> tuple[bool, bool]:
         """One turn: (finished, whether anything moved but waiting)."""
-        until = time.perf_counter() + TURN
         moved = False
-        if all(batch.idle or batch.spinning for batch in self._batches):
+        if all(batch.idle for batch in self._batches):
             moved = self._admit()
         for batch in list(self._batches):
-            outcome = batch.run(until)
+            outcome = batch.run(time.perf_counter() + TURN / len(self._batches))
             batch.idle = outcome == IDLE
             moved |= not batch.idle
             if outcome == DONE:

@@ -77,7 +77,6 @@ def lds_cells(g, offsets: np.ndarray, nbytes: int) -> Cells:
     if len(bad):
         lane = int(bad[0])
         raise IllegalInstruction(f"unaligned atomic on {nbytes} bytes of LDS at {int(offsets[lane])}", lane)
-    g.w.writes += 1
     return Cells(g.w.lds.reshape(-1).view(VIEWS[nbytes]), at // nbytes, 0)
 
 

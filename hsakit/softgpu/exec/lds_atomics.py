@@ -59,7 +59,7 @@ def ds_atomic(instruction: Instruction):
         if not g.lanes.any():
             return
         values = [operands_of(g, o, operation, 1)[0] for o in data]
-        found = update(lds_cells(g, at(g), operation.nbytes), operation, values)
+        found = update(g.w, lds_cells(g, at(g), operation.nbytes), operation, values)
         if target is not None:
             scatter_registers(g, target, found.view(U32).reshape(len(found), operation.nbytes // 4))
 
@@ -83,7 +83,7 @@ def ds_append(instruction: Instruction):
         part = g.among(first)
         at = (g.s(M0) & U32(0xFFFF)).astype(np.int64)[waves] + offset
         found = np.zeros((g.n, 1), U32)
-        found[waves, 0] = update(lds_cells(part, at, 4), operation, [counts[waves]])
+        found[waves, 0] = update(g.w, lds_cells(part, at, 4), operation, [counts[waves]])
         g.set_v(target.index, found, target.kind)
 
     return step

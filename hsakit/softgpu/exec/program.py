@@ -17,7 +17,8 @@ from .decode import Decoder, Instruction, Undecodable
 # In a program counter: vector registers are indexed there (see :mod:`indexing`).
 INDEXED = 1 << 62
 
-# outcomes of a step: the group's program counters were set by the step; it waits; it gave up its turn
+# outcomes of a step, beside an address to which all waves jump: their program counters were set by the step; they wait;
+# they gave up their turn
 JUMP, WAIT, YIELD = "jump", "wait", "yield"
 
 Step = Callable

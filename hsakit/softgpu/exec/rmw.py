@@ -99,7 +99,7 @@ OPERATIONS = {
 }
 
 
-def update(cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
+def update(w, cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
     """Do ``operation`` with the lanes' ``data`` (arrays of its dtype); what each lane found, of the same dtype."""
     at = cells.at
     order = np.argsort(at, kind="stable")
@@ -112,10 +112,15 @@ def update(cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.nda
     found, after = _fold(before.view(operation.dtype), starts, operation.function, [d[order] for d in data])
     out = np.empty_like(found)
     out[order] = found
-    lost = _replace(cells, places, before, after.view(before.dtype))
+    after = after.view(before.dtype)
+    if np.array_equal(before, after):
+        w.polls += 1
+        return out
+    w.writes += 1
+    lost = _replace(cells, places, before, after)
     if lost is not None:  # words that somebody changed meanwhile: those lanes once more, in their order
         again = order[lost[np.cumsum(first) - 1]]
-        out[again] = update(cells._replace(at=cells.at[again]), operation, [d[again] for d in data])
+        out[again] = update(w, cells._replace(at=cells.at[again]), operation, [d[again] for d in data])
     return out
 
 

@@ -68,7 +68,18 @@ class Waves:
         self.apertures = (0, 0)  # high halves of the addresses of LDS and scratch in the flat address space
         self.clock = None  # () -> ticks
         self.steps = 0
+        # what tells a loop that waits for others from one that works
         self.writes = 0  # to memory that other waves see
+        self.polls = 0  # looks at memory where the same wave looked the last time
+        self._looks: dict[int, np.ndarray] = {}
+
+    def look(self, instruction: int, addresses: np.ndarray) -> None:
+        """Note a load that sees what others write, by its instruction's address."""
+        last = self._looks.get(instruction)
+        if last is not None and np.array_equal(last, addresses):
+            self.polls += 1
+        else:
+            self._looks[instruction] = addresses
 
 
 class Group:

@@ -19,6 +19,7 @@ from .scratch import scratch_load, scratch_store
 
 U32, U64 = np.uint32, np.uint64
 CACHE_HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt")
+COHERENT = {"glc", "sc0", "sc1"}  # those of a load that sees what others write meanwhile
 
 # name: (bytes in memory, how the dword of a load is made of them)
 LOADS = {
@@ -77,10 +78,14 @@ def load(instruction: Instruction):
     target, *rest = instruction.operands
     address = address_of(instruction, *split(instruction, rest))
     access = flat_load if space == "flat" else global_load
+    looks = bool(COHERENT & set(instruction.modifiers))
 
     def step(g):
         if g.lanes.any():
-            scatter_registers(g, target, access(g, active(g, address(g)), nbytes), how)
+            at = active(g, address(g))
+            scatter_registers(g, target, access(g, at, nbytes), how)
+            if looks:
+                g.w.look(instruction.address, at)
 
     return step
 
