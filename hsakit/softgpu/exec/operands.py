@@ -1,8 +1,8 @@
 """Operands of instructions as functions of a group: typed reads and writes of registers, constants and lane masks.
 
 Types are named as the ISA names them: u32 i32 f32, u64 i64 f64 (register pairs), u16 i16 f16 (the low half of a
-register).  Vector reads give [n, 64] or, for scalars and constants, something that broadcasts to it; scalar reads give
-[n] or a constant.
+register), and b32: bits that may have a float's sign changed.  Vector reads give [n, 64] or, for scalars and constants,
+something that broadcasts to it; scalar reads give [n] or a constant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .decode import Instruction, Operand
+from .decode import EXEC, VCC, Instruction, Operand
 from .program import IllegalInstruction
 from .state import Group, join64
 
@@ -26,11 +26,17 @@ TYPES = {
     "u16": np.uint16,
     "i16": np.int16,
     "f16": np.float16,
+    "b32": np.uint32,
 }
 FLOATS = {"f16": ("<e", np.float16, "<H"), "f32": ("<f", np.float32, "<I"), "f64": ("<d", np.float64, "<Q")}
 WIDE = ("u64", "i64", "f64")
 HALF = ("u16", "i16", "f16")
-SIGN_BIT = {"f16": np.uint16(0x8000), "f32": np.uint32(0x80000000), "f64": np.uint64(1 << 63)}
+SIGN_BIT = {
+    "f16": np.uint16(0x8000),
+    "f32": np.uint32(0x80000000),
+    "b32": np.uint32(0x80000000),
+    "f64": np.uint64(1 << 63),
+}
 # the value LLVM prints for the inline constant 1/(2 pi) is exact only in the type it is used as
 INV_2PI = {"f16": 0x3118, "f32": 0x3E22F983, "f64": 0x3FC45F306DC9C882}
 
@@ -42,7 +48,11 @@ def constant(o: Operand, type_: str):
     dtype = TYPES[type_]
     size = dtype().itemsize
     if o.kind == "int":
-        bits = o.value & ((1 << 8 * size) - 1)
+        value = o.value
+        if size == 8 and not -16 <= value <= 64:  # a literal has 32 bits: the high ones of a float, else the low ones
+            signed = type_ == "i64" and value >= 1 << 31
+            value = value << 32 if type_ == "f64" else value - (1 << 32) if signed else value
+        bits = value & ((1 << 8 * size) - 1)
     elif type_ in FLOATS and o.kind == "float":
         if abs(o.value - 0.15915494) < 1e-6:
             bits = INV_2PI[type_] | (0 if o.value > 0 else 1 << 8 * size - 1)
@@ -64,8 +74,9 @@ def scalar(o: Operand, type_: str) -> Read:
         if type_ in HALF:
             return lambda g: g.s(o.index).astype(np.uint16).view(dtype)
         return lambda g: g.s(o.index, dtype)
-    if o.kind == "name" and o.value == "scc":
-        return lambda g: g.scc.astype(dtype)
+    if o.kind == "name" and o.value in FLAGS:
+        flag = FLAGS[o.value]
+        return lambda g: flag(g).astype(dtype)
     if o.kind == "name" and o.value in APERTURES:
         which = APERTURES[o.value]
 
@@ -79,11 +90,19 @@ def scalar(o: Operand, type_: str) -> Read:
 
 
 APERTURES = {"src_shared_base": 0, "src_private_base": 1}
+FLAGS = {
+    "src_scc": lambda g: g.scc,
+    "src_vccz": lambda g: g.s64(VCC) == 0,
+    "src_execz": lambda g: g.s64(EXEC) == 0,
+}
 
 
-def vector(o: Operand, type_: str) -> Read:
-    """Read a vector source, with its neg, abs and sext: broadcastable to [n, 64]."""
+def vector(o: Operand, type_: str, high: bool = False) -> Read:
+    """Read a vector source, with its neg and abs: broadcastable to [n, 64].  ``high``: the high half (16-bit types)."""
     dtype = TYPES[type_]
+    if high:
+        both = halves(o, type_)
+        return modified(lambda g: (both(g) >> np.uint32(16)).astype(np.uint16).view(dtype), o, type_)
     if o.kind in "va":
         i, file = o.index, o.kind
         if type_ in WIDE:
@@ -96,17 +115,25 @@ def vector(o: Operand, type_: str) -> Read:
             read = lambda g: g.w.a[dtype][i][g.sel]  # noqa: E731
     else:
         inner = scalar(o, type_)
-        if o.kind == "s" or (o.kind == "name" and o.value == "scc"):
+        if o.kind == "s" or o.value in FLAGS:
             read = lambda g: inner(g)[:, None]  # noqa: E731
         else:
             read = inner
     return modified(read, o, type_)
 
 
+def halves(o: Operand, type_: str) -> Read:
+    """Read the 32 bits of a source of which the halves are 16-bit values; a float constant stands in the low half."""
+    if o.kind == "float" and type_ == "f16":
+        value = np.uint32(constant(o, type_).view(np.uint16))
+        return lambda g: value
+    return vector(Operand(o.kind, o.index, o.count, o.value), "u32")
+
+
 def modified(read: Read, o: Operand, type_: str) -> Read:
     if not (o.neg or o.abs):
         return read
-    if type_ not in FLOATS:
+    if type_ not in SIGN_BIT:
         raise IllegalInstruction(f"neg or abs of an operand read as {type_}")
     bit = SIGN_BIT[type_]
     bits, dtype = bit.dtype, TYPES[type_]

@@ -10,7 +10,7 @@ import numpy as np
 
 from .decode import EXEC, M0, Instruction
 from .operands import TYPES, WIDE, check_count, parse_signature, scalar, write_scalar
-from .program import IllegalInstruction, op, only
+from .program import IllegalInstruction, only, op
 
 U32, U64, I32, I64 = np.uint32, np.uint64, np.int32, np.int64
 
@@ -392,7 +392,7 @@ def s_setreg(instruction):
 
     def step(g):
         kept = g.w.mode[g.sel] & U32(~(mask << offset) & 0xFFFFFFFF)
-        g.w.mode[g.sel] = kept | (source(g) & U32(mask)) << U32(offset)
+        g.set_mode(kept | (source(g) & U32(mask)) << U32(offset))
 
     return step
 

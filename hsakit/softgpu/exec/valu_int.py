@@ -6,11 +6,12 @@ import numpy as np
 
 from .decode import Instruction
 from .operands import read_mask, scalar, vector, write_scalar, write_vector
-from .program import IllegalInstruction, op, only
-from .vector import DPP, LANES, SDWA, compare, result_writer, sources, valu
+from .program import only, op
+from .state import LANES
+from .vector import DPP, SDWA, compare, result_writer, sources, valu
 
-U8, U16, U32, U64 = np.uint8, np.uint16, np.uint32, np.uint64
-I16, I32, I64 = np.int16, np.int32, np.int64
+U8, U32, U64 = np.uint8, np.uint32, np.uint64
+I32, I64 = np.int32, np.int64
 
 
 def wide(value) -> np.ndarray:
@@ -19,24 +20,31 @@ def wide(value) -> np.ndarray:
 
 # -- 32-bit ------------------------------------------------------------------------------------------------------------
 
-valu("v_mov_b32", "u32 = u32", np.positive)
-valu("v_add_u32", "u32 = u32 u32", np.add)
-valu("v_sub_u32", "u32 = u32 u32", np.subtract)
-valu("v_subrev_u32", "u32 = u32 u32", lambda a, b: b - a)
+valu("v_mov_b32", "b32 = b32", np.positive)
+valu("v_add_u32", "u32 = u32 u32", np.add, saturate=True)
+valu("v_sub_u32", "u32 = u32 u32", np.subtract, saturate=True)
+valu("v_subrev_u32", "u32 = u32 u32", lambda a, b: b - a, saturate=True)
+valu("v_add_i32", "i32 = i32 i32", np.add, saturate=True)
+valu("v_sub_i32", "i32 = i32 i32", np.subtract, saturate=True)
 valu("v_mul_lo_u32", "u32 = u32 u32", np.multiply)
 valu("v_mul_hi_u32", "u32 = u32 u32", lambda a, b: wide(a) * wide(b) >> U64(32))
 valu("v_mul_hi_i32", "i32 = i32 i32", lambda a, b: np.asarray(a).astype(I64) * b >> I64(32))
-valu("v_mul_u32_u24", "u32 = u32 u32", lambda a, b: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)))
-valu("v_mul_hi_u32_u24", "u32 = u32 u32", lambda a, b: wide(a & U32(0xFFFFFF)) * wide(b & U32(0xFFFFFF)) >> U64(32))
-valu("v_mad_u32_u24", "u32 = u32 u32 u32", lambda a, b, c: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)) + c)
+
+
+def _u24(a):
+    return a & U32(0xFFFFFF)
 
 
 def _i24(a):
-    return np.asarray(a).view(I32) << I32(8) >> I32(8)
+    return ((a & I32(0xFFFFFF)) ^ I32(0x800000)) - I32(0x800000)
 
 
-valu("v_mul_i32_i24", "i32 = u32 u32", lambda a, b: _i24(a) * _i24(b))
-valu("v_mad_i32_i24", "i32 = u32 u32 i32", lambda a, b, c: _i24(a) * _i24(b) + c)
+valu("v_mul_u32_u24", "u32 = u32 u32", lambda a, b: _u24(a) * _u24(b))
+valu("v_mul_hi_u32_u24", "u32 = u32 u32", lambda a, b: wide(_u24(a)) * wide(_u24(b)) >> U64(32))
+valu("v_mad_u32_u24", "u32 = u32 u32 u32", lambda a, b, c: _u24(a) * _u24(b) + c, saturate=True)
+valu("v_mul_i32_i24", "i32 = i32 i32", lambda a, b: _i24(a) * _i24(b))
+valu("v_mul_hi_i32_i24", "i32 = i32 i32", lambda a, b: np.asarray(_i24(a)).astype(I64) * _i24(b) >> I64(32))
+valu("v_mad_i32_i24", "i32 = i32 i32 i32", lambda a, b, c: _i24(a) * _i24(b) + c, saturate=True)
 valu("v_and_b32", "u32 = u32 u32", np.bitwise_and)
 valu("v_or_b32", "u32 = u32 u32", np.bitwise_or)
 valu("v_xor_b32", "u32 = u32 u32", np.bitwise_xor)
@@ -89,7 +97,10 @@ valu("v_bfe_u32", "u32 = u32 u32 u32", _bfe_u32)
 valu("v_bfe_i32", "i32 = i32 u32 u32", _bfe_i32)
 valu("v_bfm_b32", "u32 = u32 u32", lambda a, b: ((U32(1) << (a & U32(31))) - U32(1)) << (b & U32(31)))
 valu("v_alignbit_b32", "u32 = u32 u32 u32", lambda a, b, c: (wide(a) << U64(32) | wide(b)) >> wide(c & U32(31)))
-valu("v_alignbyte_b32", "u32 = u32 u32 u32", lambda a, b, c: (wide(a) << U64(32) | wide(b)) >> wide((c & U32(3)) * U32(8)))
+valu(
+    "v_alignbyte_b32", "u32 = u32 u32 u32",
+    lambda a, b, c: (wide(a) << U64(32) | wide(b)) >> wide((c & U32(3)) * U32(8)),
+)  # fmt: skip
 
 
 def _perm(a, b, c):
@@ -119,7 +130,13 @@ def _first(bits):
     return np.where(bits.any(axis=-1), bits.argmax(axis=-1), -1).astype(I32)
 
 
-valu("v_bfrev_b32", "u32 = u32", lambda a: np.packbits(_bits(a)[..., ::-1], axis=-1, bitorder="little").view(U32)[..., 0])
+
+
+def _reversed(a):
+    return np.packbits(_bits(a)[..., ::-1], axis=-1, bitorder="little").view(U32)[..., 0]
+
+
+valu("v_bfrev_b32", "u32 = u32", _reversed)
 valu("v_ffbl_b32", "i32 = u32", lambda a: _first(_bits(a)))
 valu("v_ffbh_u32", "i32 = u32", lambda a: _first(_bits(a)[..., ::-1]))
 
@@ -137,12 +154,11 @@ def _below(half: int):
     lane = np.arange(LANES)
     bits = [(1 << min(max(int(n) - 32 * half, 0), 32)) - 1 for n in lane]
     mask = np.array(bits, dtype=U64).astype(U32)
-    return lambda a, b: _bits(np.broadcast_to(a, np.broadcast_shapes(np.shape(a), (1, LANES))) & mask).sum(-1).astype(U32) + b
+    return lambda a, b: _bits(a & mask[None, :]).sum(axis=-1).astype(U32) + b
 
 
 valu("v_mbcnt_lo_u32_b32", "u32 = u32 u32", _below(0))
 valu("v_mbcnt_hi_u32_b32", "u32 = u32 u32", _below(1))
-valu("v_sad_u32", "u32 = u32 u32 u32", lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c)
 
 # -- 64-bit ------------------------------------------------------------------------------------------------------------
 
@@ -150,23 +166,14 @@ valu("v_mov_b64", "u64 = u64", np.positive)
 valu("v_lshlrev_b64", "u64 = u32 u64", lambda a, b: b << wide(a & U32(63)))
 valu("v_lshrrev_b64", "u64 = u32 u64", lambda a, b: b >> wide(a & U32(63)))
 valu("v_ashrrev_i64", "i64 = u32 i64", lambda a, b: b >> (a & U32(63)).astype(I64))
-valu("v_lshl_add_u64", "u64 = u64 u32 u64", lambda a, b, c: (a << wide(np.minimum(b & U32(7), U32(4)))) + c)
 
-# -- 16-bit ------------------------------------------------------------------------------------------------------------
 
-valu("v_add_u16", "u16 = u16 u16", np.add)
-valu("v_sub_u16", "u16 = u16 u16", np.subtract)
-valu("v_subrev_u16", "u16 = u16 u16", lambda a, b: b - a)
-valu("v_mul_lo_u16", "u16 = u16 u16", np.multiply)
-valu("v_lshlrev_b16", "u16 = u16 u16", lambda a, b: b << (a & U16(15)))
-valu("v_lshrrev_b16", "u16 = u16 u16", lambda a, b: b >> (a & U16(15)))
-valu("v_ashrrev_i16", "i16 = u16 i16", lambda a, b: b >> (a & U16(15)).astype(I16))
-valu("v_min_u16", "u16 = u16 u16", np.minimum)
-valu("v_max_u16", "u16 = u16 u16", np.maximum)
-valu("v_min_i16", "i16 = i16 i16", np.minimum)
-valu("v_max_i16", "i16 = i16 i16", np.maximum)
-valu("v_mad_u16", "u16 = u16 u16 u16", lambda a, b, c: a * b + c)
-valu("v_pack_b32_f16", "u32 = u16 u16", lambda a, b: a.astype(U32) | b.astype(U32) << U32(16))
+def _lshl_add_u64(a, b, c):
+    shift = wide(b & U32(7))
+    return (a << np.where(shift > 4, U64(0), shift)) + c  # the guide: unsupported counts are a shift of zero
+
+
+valu("v_lshl_add_u64", "u64 = u64 u32 u64", _lshl_add_u64)
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
@@ -189,17 +196,16 @@ for _type in ("u32", "i32", "u64", "i64", "u16", "i16"):
 
 @op("v_add_co_u32", "v_sub_co_u32", "v_subrev_co_u32", "v_addc_co_u32", "v_subb_co_u32", "v_subbrev_co_u32")
 def v_add_co(instruction: Instruction):
-    only(instruction, *SDWA, *DPP)
+    only(instruction, *SDWA, *DPP, "clamp")
     name = instruction.name
-    target, carry_out, a, b, *carry_in = instruction.operands
-    if name.startswith(("v_subrev", "v_subbrev")):
-        a, b = b, a
-        if instruction.encoding in ("sdwa", "dpp"):
-            raise IllegalInstruction(instruction.text)
+    _, carry_out, a, b, *carry_in = instruction.operands
     first, second = sources(instruction, (a, b), ["u32", "u32"])
+    if name.startswith(("v_subrev", "v_subbrev")):
+        first, second = second, first
     carry = read_mask(carry_in[0]) if carry_in else None
     write = result_writer(instruction, "u32")
-    subtract = "sub" in name
+    subtract, clamp = "sub" in name, "clamp" in instruction.modifiers
+    limit = U32(0 if subtract else 0xFFFFFFFF)
 
     def step(g):
         x, y = first(g), second(g)
@@ -210,7 +216,7 @@ def v_add_co(instruction: Instruction):
             out = out | (total < c if subtract else total + c < total)
             total = total - c if subtract else total + c
         g.set_mask(carry_out.index, out & g.lanes)
-        write(g, total)
+        write(g, np.where(out, limit, total) if clamp else total)
 
     return step
 
@@ -241,10 +247,9 @@ def v_mad_64(instruction: Instruction):
 @op("v_cndmask_b32")
 def v_cndmask(instruction: Instruction):
     only(instruction, *SDWA, *DPP)
-    target, a, b, mask = instruction.operands
-    kind = "f32" if a.neg or a.abs or b.neg or b.abs else "u32"
-    if_clear, if_set = sources(instruction, (a, b), [kind, kind])
-    chosen, write = read_mask(mask), result_writer(instruction, kind)
+    _, a, b, mask = instruction.operands
+    if_clear, if_set = sources(instruction, (a, b), ["b32", "b32"])
+    chosen, write = read_mask(mask), result_writer(instruction, "b32")
     return lambda g: write(g, np.where(chosen(g), if_set(g), if_clear(g)))
 
 
@@ -311,5 +316,3 @@ def v_swap(instruction: Instruction):
 @op("v_nop")
 def v_nop(_instruction):
     return lambda g: None
-
-

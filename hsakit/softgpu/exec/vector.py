@@ -1,6 +1,6 @@
 """How vector instructions are built: sources with their encodings' extras (SDWA, DPP), results with theirs.
 
-``valu("v_add_f32", "f32 = f32 f32", np.add)`` defines one from a function over arrays [n, 64]; :func:`compare` one that
+``valu("v_add_u32", "u32 = u32 u32", np.add)`` defines one from a function over arrays [n, 64]; :func:`compare` one that
 gives a lane mask.  The families in ``valu_*.py`` are lists of such lines.
 """
 
@@ -8,25 +8,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from .decode import EXEC, VCC, Instruction, Operand
+from .decode import EXEC, Instruction, Operand
+from .floats import flush
 from .operands import (
     FLOATS,
     HALF,
     TYPES,
+    WIDE,
     check_count,
     modified,
     parse_signature,
-    read_mask,
     vector,
     write_vector,
 )
-from .program import IllegalInstruction, op, only
-from .state import LANES, Group, lanes_of, mask_of
+from .program import IllegalInstruction, only, op
+from .state import LANES, mask_of
 
 SDWA = ("dst_sel", "dst_unused", "src0_sel", "src1_sel")
 DPP = ("quad_perm", "row_shl", "row_shr", "row_ror", "row_mirror", "row_half_mirror", "row_newbcast", "row_bcast",
-       "wave_shl", "wave_shr", "wave_rol", "wave_ror", "row_mask", "bank_mask", "bound_ctrl", "fi")  # fmt: skip
+       "wave_shl", "wave_shr", "wave_rol", "wave_ror", "row_mask", "bank_mask", "bound_ctrl")  # fmt: skip
 OUTPUT = ("clamp", "mul", "div")
+
+# bits of the MODE register
+DENORMALS_OUT = {"f32": 0x20, "f16": 0x80, "f64": 0x80}
+DX10_CLAMP, IEEE = 1 << 8, 1 << 9
 
 # a byte or a word of a register: (shift, mask)
 SELECT = {
@@ -38,15 +43,16 @@ SELECT = {
 
 
 def sources(instruction: Instruction, operands: tuple[Operand, ...], types: list[str]):
-    """Readers of the sources, through SDWA selection or DPP where the encoding has it."""
+    """Readers of the sources, through SDWA selection, DPP or OP_SEL where the encoding has it."""
     reads = []
+    op_sel = instruction.modifiers.get("op_sel", ())
     for i, (o, t) in enumerate(zip(operands, types)):
         if instruction.encoding == "sdwa" and i < 2:
             reads.append(_sdwa_source(o, t, instruction.modifiers.get(f"src{i}_sel", "DWORD")))
         elif instruction.encoding.endswith("dpp") and i == 0:
             reads.append(_dpp_source(instruction, o, t))
         else:
-            reads.append(vector(o, t))
+            reads.append(vector(o, t, high=t in HALF and bool(op_sel) and bool(op_sel[i])))
     return reads
 
 
@@ -111,7 +117,7 @@ def _dpp_control(modifiers: dict) -> tuple[np.ndarray, np.ndarray]:
 
 def _dpp_source(instruction: Instruction, o: Operand, type_: str):
     lanes, valid = _dpp_control(instruction.modifiers)
-    plain = vector(o, type_)
+    plain = vector(Operand(o.kind, o.index, o.count, o.value), type_)
 
     def read(g):
         value = np.broadcast_to(plain(g), (g.n, LANES))[:, lanes]
@@ -119,92 +125,133 @@ def _dpp_source(instruction: Instruction, o: Operand, type_: str):
         readable = g.lanes[:, lanes] & valid
         return np.where(readable, value, np.zeros((), value.dtype))
 
-    return read
+    return modified(read, o, type_)
 
 
-def _dpp_lanes(instruction: Instruction, g: Group) -> np.ndarray:
-    """Lanes that a DPP instruction writes."""
+def _dpp_lanes(instruction: Instruction):
+    """Which lanes a DPP instruction writes, of the active ones."""
     lanes, valid = _dpp_control(instruction.modifiers)
     at = np.arange(LANES)
     row_mask, bank_mask = instruction.modifiers.get("row_mask", 15), instruction.modifiers.get("bank_mask", 15)
     enabled = (row_mask >> (at >> 4) & 1).astype(bool) & (bank_mask >> (at >> 2 & 3) & 1).astype(bool)
-    if "bound_ctrl" not in instruction.modifiers:
-        return g.lanes & enabled & valid & g.lanes[:, lanes]
-    return g.lanes & enabled
+    if "bound_ctrl" in instruction.modifiers:
+        return lambda g: g.lanes & enabled
+    return lambda g: g.lanes & (enabled & valid) & g.lanes[:, lanes]
 
 
-def result_writer(instruction: Instruction, type_: str):
-    """Write a result to the first operand: clamp and output scale, SDWA placement, DPP's lanes."""
-    target = instruction.operands[0]
-    write = write_vector(target, type_)
-    modifiers = instruction.modifiers
-    if any(m in modifiers for m in OUTPUT):
-        write = _scaled(write, modifiers, type_)
-    if instruction.encoding == "sdwa" and (
-        modifiers.get("dst_sel", "DWORD") != "DWORD" or modifiers.get("dst_unused") == "UNUSED_PRESERVE"
-    ):
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+def result_writer(instruction: Instruction, type_: str, keep: bool = False, high: bool = False):
+    """Write a result to the first operand: output scale and clamp of floats, SDWA placement, DPP's lanes, the half that
+    OP_SEL names.  Of 16-bit results: ``keep`` the other half of the register (the default is zero); write the ``high``
+    half, whatever OP_SEL says."""
+    target, modifiers = instruction.operands[0], instruction.modifiers
+    if instruction.encoding == "sdwa" and type_ not in WIDE:
         write = _sdwa_placed(target, modifiers, type_)
+    elif type_ in HALF:
+        op_sel = modifiers.get("op_sel", ())
+        high = high or len(op_sel) == len(instruction.operands) and bool(op_sel[-1])
+        write = _half_placed(target, high, keep)
+    else:
+        write = write_vector(target, type_)
     if instruction.encoding.endswith("dpp"):
-        inner = write
-
-        def write(g, value):
-            kept = g.lanes
-            g.restrict(_dpp_lanes(instruction, g))
-            try:
-                inner(g, np.broadcast_to(value, (g.n, LANES)))
-            finally:
-                g.restrict(kept)
-
+        write = _masked(write, _dpp_lanes(instruction))
+    if type_ in FLOATS and any(m in modifiers for m in OUTPUT):
+        return _finished(write, modifiers, type_)
     return write
 
 
-def _scaled(write, modifiers: dict, type_: str):
-    if type_ not in FLOATS:
-        raise IllegalInstruction(f"clamp of {type_}")  # integer saturation: the instructions that have it say so
+def _masked(write, lanes_written):
+    def masked(g, value):
+        kept = g.lanes
+        g.restrict(lanes_written(g))
+        try:
+            write(g, np.broadcast_to(value, (g.n, LANES)))
+        finally:
+            g.restrict(kept)
+
+    return masked
+
+
+def _finished(write, modifiers: dict, type_: str):
+    """Output scale and clamp, as MODE lets them act (ISA guide, "Instruction Outputs")."""
     dtype = TYPES[type_]
     factor = dtype(modifiers.get("mul", 1) / modifiers.get("div", 1))
+    disabled = IEEE | DENORMALS_OUT[type_]
 
-    def scaled(g, value):
-        if factor != 1:
-            value = value * factor
-        if "clamp" in modifiers:
-            value = np.where(np.isnan(value), dtype(0), np.clip(value, dtype(0), dtype(1)))
-        write(g, value.astype(dtype, copy=False))
+    def finished(g, value):
+        if factor != 1 and not g.mode & disabled:
+            value = flush(value * factor) + dtype(0)  # -0 becomes +0
+        write(g, clamped(value, g.mode) if "clamp" in modifiers else value)
 
-    return scaled
+    return finished
+
+
+def clamped(value, mode: int) -> np.ndarray:
+    """A float result between 0 and 1; a NaN is 0 if MODE's DX10_CLAMP is set."""
+    dtype = value.dtype.type
+    result = np.where(value > 0, np.minimum(value, dtype(1)), dtype(0))
+    return result if mode & DX10_CLAMP else np.where(np.isnan(value), value, result)
+
+
+def _half_placed(target: Operand, high: bool, keep: bool):
+    i = target.index
+    if not (high or keep):
+        return lambda g, value: g.set_v(i, value.view(np.uint16).astype(np.uint32))
+    shift, kept = (np.uint32(16), np.uint32(0xFFFF)) if high else (np.uint32(0), np.uint32(0xFFFF0000))
+
+    def placed(g, value):
+        g.set_v(i, value.view(np.uint16).astype(np.uint32) << shift | g.v(i) & kept)
+
+    return placed
 
 
 def _sdwa_placed(target: Operand, modifiers: dict, type_: str):
     shift, mask = SELECT[modifiers.get("dst_sel", "DWORD")]
     unused = modifiers.get("dst_unused", "UNUSED_PAD")
+    position, low = np.uint32(shift), np.uint32(mask)
 
     def placed(g, value):
         bits = value.view(np.uint16).astype(np.uint32) if type_ in HALF else value.view(np.uint32)
-        part = (bits & np.uint32(mask)) << np.uint32(shift)
+        part = (bits & low) << position
         if unused == "UNUSED_PRESERVE":
             part = part | g.v(target.index) & np.uint32(~(mask << shift) & 0xFFFFFFFF)
         elif unused == "UNUSED_SEXT":
             top = np.uint32((mask + 1) >> 1)
-            part = (((bits & np.uint32(mask)) ^ top) - top) << np.uint32(shift)
+            part = (((bits & low) ^ top) - top) << position
         g.set_v(target.index, part)
 
     return placed
 
 
-def valu(name: str, signature: str, function, *, accumulate: bool = False) -> None:
-    """Define a vector instruction.  ``accumulate``: the destination's old value is the function's last argument."""
+def valu(name: str, signature: str, function, *, accumulate: bool = False, saturate: bool = False,
+         keep: bool = False) -> None:  # fmt: skip
+    """Define an integer or bit instruction.  ``accumulate``: the destination's old value is the function's last
+    argument.  ``saturate``: the clamp modifier limits the exact result, which the function gives for int64 arguments,
+    to the result's type.  ``keep``: as for :func:`result_writer`."""
     out, ins = parse_signature(signature)
-    plain = isinstance(function, np.ufunc) and TYPES[out] in (np.uint32, np.int32, np.float32) and not accumulate
+    dtype = TYPES[out]
+    plain = isinstance(function, np.ufunc) and dtype in (np.uint32, np.int32) and not accumulate
+    known = SDWA + DPP + (("clamp",) if saturate else ()) + (("op_sel",) if set(HALF) & {out, *ins} else ())
 
     @op(name)
     def make(instruction: Instruction):
         check_count(instruction, 1 + len(ins))
-        only(instruction, *SDWA, *DPP, *OUTPUT)
+        only(instruction, *known)
         target, *operands = instruction.operands
         reads = sources(instruction, tuple(operands), ins)
         if accumulate:
             reads.append(vector(target, out))
-        write, dtype = result_writer(instruction, out), TYPES[out]
+        write = result_writer(instruction, out, keep)
+        if "clamp" in instruction.modifiers:
+            lowest, highest = np.iinfo(dtype).min, np.iinfo(dtype).max
+
+            def saturated(g):
+                exact = function(*[np.asarray(read(g)).astype(np.int64) for read in reads])
+                write(g, np.clip(exact, lowest, highest).astype(dtype))
+
+            return saturated
 
         def step(g):
             result = function(*[read(g) for read in reads])
@@ -231,17 +278,20 @@ def compare(name: str, types: str, function) -> None:
     def make(instruction: Instruction):
         check_count(instruction, 1 + len(ins))
         only(instruction, "src0_sel", "src1_sel")
-        target, *operands = instruction.operands
-        reads = sources(instruction, tuple(operands), ins)
-        exec_too = instruction.name.startswith("v_cmpx_")
-
-        def step(g):
-            mask = mask_of(np.ascontiguousarray(function(*[read(g) for read in reads]) & g.lanes))
-            g.set_s64(target.index, mask)
-            if exec_too:
-                g.set_s64(EXEC, mask)
-
-        return step
+        reads = sources(instruction, instruction.operands[1:], ins)
+        write = mask_writer(instruction)
+        return lambda g: write(g, function(*[read(g) for read in reads]))
 
 
-__all__ = ["LANES", "VCC", "compare", "lanes_of", "mask_of", "read_mask", "result_writer", "sources", "valu"]
+def mask_writer(instruction: Instruction):
+    """Write a comparison's outcome, active lanes only, to its lane mask and, for ``v_cmpx_*``, to EXEC."""
+    index = instruction.operands[0].index
+    exec_too = instruction.name.startswith("v_cmpx_")
+
+    def write(g, met):
+        mask = mask_of(np.ascontiguousarray(met & g.lanes))
+        g.set_s64(index, mask)
+        if exec_too:
+            g.set_s64(EXEC, mask)
+
+    return write
