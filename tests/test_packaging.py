@@ -31,9 +31,12 @@ print(folder, *[name for name in ("libhsa-runtime64", "libamdhip64") if name in 
 
 @pytest.fixture
 def copy(tmp_path):
-    """A copy of the sources, without what was built."""
+    """A copy of the sources, with what ``make rocm`` made but nothing else that was built."""
     folder = tmp_path / "copy"
     shutil.copytree(REPOSITORY, folder, ignore=shutil.ignore_patterns(*MADE))
+    if (REPOSITORY / "build/rocm").exists():
+        (folder / "build").mkdir()
+        (folder / "build/rocm").symlink_to(REPOSITORY / "build/rocm")
     return folder
 
 

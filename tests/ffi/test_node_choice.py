@@ -36,11 +36,13 @@ def test_auto_takes_hardware_when_the_driver_lists_a_gpu(undecided):
     assert node_choice.choose("soft") == "soft"  # nothing is loaded yet: asking is enough
 
 
+@pytest.mark.node  # there must be a software node to take
 def test_auto_takes_the_software_node_when_the_driver_lists_only_cpus(undecided):
     driver_with(undecided, 0, 0)
     assert node_choice.choose("auto") == "soft"
 
 
+@pytest.mark.node  # there must be a software node to take
 def test_auto_needs_the_driver_not_only_its_topology(undecided):
     driver_with(undecided, 1216)
     (undecided / "kfd").unlink()
