@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .exec.batch import WaveError
 from .exec.dispatch import BadDispatch, Dispatch
-from .memory import MemoryFault
+from .memory import MemoryFault, read_process, write_process
 from .uapi import (
     EC_QUEUE_PACKET_UNSUPPORTED,
     EC_QUEUE_PACKET_VENDOR_UNSUPPORTED,
@@ -221,12 +221,14 @@ class AqlQueue:
 
     def report(self, code: int) -> None:
         """Tell the runtime why the queue stopped: a bit in its error payload, and its error event."""
-        if not self._error_area:
+        # The thunk filled the save area in before it created the queue; it is the process's, which may have freed it.
+        area = read_process(self._error_area, ffi.sizeof("struct kfd_context_save_area_header"))
+        if area is None:
             return
-        # The save area is the process's own memory, which the thunk filled in before it created the queue.
-        header = ffi.cast("struct kfd_context_save_area_header *", self._error_area)
-        if header.err_payload_addr:
-            payload = ffi.cast("uint64_t *", header.err_payload_addr)
-            payload[0] |= 1 << (code - 1)
+        header = ffi.from_buffer("struct kfd_context_save_area_header *", area)
+        payload = read_process(header.err_payload_addr, 8)
+        if payload is not None:
+            reasons = int.from_bytes(payload, "little") | 1 << (code - 1)
+            write_process(header.err_payload_addr, reasons.to_bytes(8, "little"))
         if header.err_event_id:
             self._driver.events.set(header.err_event_id)

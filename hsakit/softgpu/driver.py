@@ -44,6 +44,12 @@ class Refused(Exception):
         self.errno = number
 
 
+def _check_mapped(start: int, size: int) -> None:
+    """Refuse a range of the process's memory that is not all there."""
+    if C.mincore(ffi.cast("void *", start), size, ffi.new("unsigned char[]", -(-size // PAGE))):
+        raise Refused(errno.EFAULT, f"[{start:#x}, {start + size:#x}) is not all mapped in the process")
+
+
 class Driver:
     def __init__(self, spec: NodeSpec):
         self.spec = spec
@@ -204,14 +210,16 @@ class Driver:
             elif flags & k.MEM_USERPTR:
                 # Pages the thunk mapped at this address for this allocation, and unmaps only after freeing it, are
                 # reached directly; at another address they are the application's.
-                ring = bool(flags & k.MEM_AQL_QUEUE)
+                ring, foreign = bool(flags & k.MEM_AQL_QUEUE), args.mmap_offset != start
+                if foreign:
+                    _check_mapped(args.mmap_offset, size)
                 new = self.space.add(
                     start,
                     size,
                     args.mmap_offset,
                     "aql-ring" if ring else "host memory",
                     read_only=read_only,
-                    foreign=args.mmap_offset != start,
+                    foreign=foreign,
                     bytes=size // 2 if ring else size,
                 )
             else:
@@ -227,22 +235,27 @@ class Driver:
         offset = backing.allocate(size)
         if offset is None:
             raise Refused(errno.ENOMEM, f"GPU {gpu}: no {size} contiguous bytes of address space left")
-        if vram:
-            self._vram_used[gpu] += size
         args.mmap_offset = offset
         kind = "aql-ring" if flags & k.MEM_AQL_QUEUE else f"memory of GPU {gpu}" if vram else "driver's host memory"
-        return self.space.add(
-            args.va_addr,
-            args.size,
-            backing.base + offset,
-            kind,
-            read_only=read_only,
-            backing=backing,
-            offset=offset,
-            bytes=size,
-            vram_of=gpu if vram else None,
-            coarse=vram and not flags & (k.MEM_COHERENT | k.MEM_UNCACHED),
-        )
+        try:
+            new = self.space.add(
+                args.va_addr,
+                args.size,
+                backing.base + offset,
+                kind,
+                read_only=read_only,
+                backing=backing,
+                offset=offset,
+                bytes=size,
+                vram_of=gpu if vram else None,
+                coarse=vram and not flags & (k.MEM_COHERENT | k.MEM_UNCACHED),
+            )
+        except Overlap:
+            backing.free(offset, size)
+            raise
+        if vram:
+            self._vram_used[gpu] += size
+        return new
 
     def _free(self, args) -> None:
         with self.processor.stopped():
@@ -283,8 +296,7 @@ class Driver:
         start, size = args.start_addr, args.size
         if start % PAGE or size % PAGE or size == 0:
             raise Refused(errno.EINVAL, f"SVM range [{start:#x}, {start + size:#x}) is not one of pages")
-        if C.mincore(ffi.cast("void *", start), size, ffi.new("unsigned char[]", size // PAGE)):
-            raise Refused(errno.EFAULT, f"[{start:#x}, {start + size:#x}) is not all mapped in the process")
+        _check_mapped(start, size)
         with self.processor.stopped():
             for piece in self.space.pinned(start, start + size):
                 for i in range(args.nattr):

@@ -211,4 +211,5 @@ class EventTable:
                 out.va, out.gpu_id, out.ErrorType = address, gpu_id, 0
             else:
                 out = entry.hw_exception_data
-                out.reset_type, out.reset_cause, out.memory_lost, out.gpu_id = 0, 0, 0, event.data[1]
+                # A reset for a hang loses what memory held; the runtime reports no other kind.
+                out.reset_type, out.reset_cause, out.memory_lost, out.gpu_id = 0, 0, 1, event.data[1]

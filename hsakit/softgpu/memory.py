@@ -29,6 +29,27 @@ MAP_FAILED = ffi.cast("void *", -1)
 PAGE = 4096
 
 
+def read_process(address: int, nbytes: int) -> bytes | None:
+    """Bytes of this process at an address that it named, as a kernel reads them: None if they are not there."""
+    out = bytearray(nbytes)
+    return bytes(out) if _through_kernel(C.process_vm_readv, ffi.from_buffer(out), address, nbytes) == nbytes else None
+
+
+def write_process(address: int, data: bytes) -> bool:
+    """Write them likewise; False if they are not there or may not be written."""
+    return _through_kernel(C.process_vm_writev, ffi.from_buffer(data), address, len(data)) == len(data)
+
+
+def _through_kernel(call, near, far: int, nbytes: int) -> int:
+    """How many bytes went between ``near``, which is ours, and the address ``far``; -1 if none."""
+    local = ffi.new("struct iovec *", (ffi.cast("void *", near), nbytes))
+    remote = ffi.new("struct iovec *", (ffi.cast("void *", far), nbytes))
+    done = call(os.getpid(), local, 1, remote, 1, 0)
+    if done < 0 and ffi.errno != errno.EFAULT:
+        raise OSError(ffi.errno, "a read or write of this process's memory by the kernel")
+    return done
+
+
 class MemoryFault(Exception):
     """An access the GPU's page tables do not allow.  ``present`` is True for a write to a read-only mapping."""
 
@@ -287,12 +308,8 @@ class AddressSpace:
         # A side is foreign: let the kernel do it, page by page, so that both sides may be.
         far_writes = to.foreign
         local, remote, call = (from_, to, C.process_vm_writev) if far_writes else (to, from_, C.process_vm_readv)
-        near = ffi.new("struct iovec *", (ffi.cast("void *", local.pointer), nbytes))
-        far = ffi.new("struct iovec *", (ffi.cast("void *", remote.pointer), nbytes))
-        done = call(os.getpid(), near, 1, far, 1, 0)
+        done = _through_kernel(call, local.pointer, remote.pointer, nbytes)
         if done != nbytes:
-            if done < 0 and ffi.errno != errno.EFAULT:
-                raise OSError(ffi.errno, "process_vm_writev" if far_writes else "process_vm_readv")
             at = (destination if far_writes else source) + max(done, 0)
             raise MemoryFault(gpu, at, nbytes, "pinned host memory that the process has unmapped or protected")
 

@@ -27,7 +27,7 @@ log = logging.getLogger("hsakit.softgpu")
 KFD = b"/dev/kfd"
 RENDER = re.compile(rb"/dev/dri/renderD(\d+)$")
 TOPOLOGY = b"/sys/devices/virtual/kfd/kfd/topology"
-RUNTIME, THUNK, HIP = ("libhsa-runtime64.so",), ("libhsakmt.so",), ("libamdhip64.so",)
+RUNTIME, THUNK = ("libhsa-runtime64.so",), ("libhsakmt.so",)
 KFD_IOCTL_TYPE = ord("K")
 GET_FD = b"amdgpu_device_get_fd"
 
@@ -47,8 +47,8 @@ class Seam:
         runtime = got.loaded(RUNTIME)
         if not runtime:
             raise OSError("libhsa-runtime64 is not loaded: the software node goes under it, so load it first")
-        # Opened once more and never closed: its threads may still run when Python drops the last other reference.
-        self._hsa = ffi.dlopen(runtime[0].path, ffi.RTLD_NOW | ffi.RTLD_NODELETE)
+        # Pinned for good: its threads may still run when Python drops the last other reference.
+        ffi.dlopen(runtime[0].path, ffi.RTLD_NOW | ffi.RTLD_NODELETE)
         self._patches = got.patch(
             runtime + got.loaded(THUNK), {name: _address(f) for name, f in self._callbacks.items()}
         )
@@ -97,15 +97,10 @@ class Seam:
     def close(self) -> None:
         """End with the interpreter: no thread of the libraries may enter Python once it is finalized.
 
-        A runtime that the program left open is shut down first, which ends the runtime's own threads while the node
-        still answers them; HIP closes its runtime itself, in an exit handler of its own, and must find it open."""
-        if self._driver.abandoned:
-            got.restore(self._patches)
-            return
-        if not got.loaded(HIP):
-            while self._hsa.hsa_shut_down() == 0:  # it counts its users; an error: nobody is left
-                pass
+        From here on the libraries' calls reach the real system, which knows nothing of our descriptors and refuses."""
         got.restore(self._patches)
+        if self._driver.abandoned:
+            return
         self._driver.halt()
         for _ in range(200):
             if not self._inside:

@@ -125,13 +125,10 @@ struct amdgpu_gpu_info_head {
 };
 """
 
-HSA = "int hsa_shut_down(void);"
-
 ffi = FFI()
 ffi.cdef(KFD_STRUCTS)
 ffi.cdef(DRM)
 ffi.cdef(LIBC)
-ffi.cdef(HSA)
 
 C = ffi.dlopen(None)
 
@@ -162,7 +159,7 @@ SVM_ATTR_SET_FLAGS, SVM_ATTR_CLR_FLAGS = 5, 6
 SVM_FLAG_GPU_RO = 0x08
 
 # exception codes a queue reports through its error payload (enum kfd_dbg_trap_exception_code)
-EC_QUEUE_WAVE_ILLEGAL_INSTRUCTION, EC_QUEUE_WAVE_MEMORY_VIOLATION = 4, 5
+EC_QUEUE_WAVE_ILLEGAL_INSTRUCTION = 4
 EC_QUEUE_PACKET_UNSUPPORTED, EC_QUEUE_PACKET_VENDOR_UNSUPPORTED = 20, 23
 
 

@@ -8,6 +8,7 @@ import os
 import struct
 import subprocess
 import sys
+import time  # noqa: F401  (for the code of children)
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,7 @@ class Raw:
         library = loader.hsa()
         self.ffi, self.lib = library.ffi, library.lib
         self.check("hsa_init", self.lib.hsa_init())
-        self._release = []
+        self._release = {}  # what was made -> how to release it
         agents = []
 
         @self.ffi.callback("hsa_status_t(uint64_t, void *)")
@@ -52,9 +53,8 @@ class Raw:
         self._pools = {agent: self._find_pools(agent) for agent in agents}
 
     def close(self):
-        for release in reversed(self._release):
-            release()
-        self._release.clear()
+        while self._release:
+            self._release.popitem()[1]()
         self.check("hsa_shut_down", self.lib.hsa_shut_down())
 
     def __enter__(self):
@@ -105,11 +105,12 @@ class Raw:
         """Memory of an agent, granted to all GPUs or to those named."""
         status, address = self.try_allocate(agent, nbytes)
         self.check("hsa_amd_memory_pool_allocate", status)
-        self._release.append(lambda: self.lib.hsa_amd_memory_pool_free(address))
+        self._release[address] = lambda: self.free(address)
         self.grant(address, self.gpus if access is None else access)
         return address
 
     def free(self, address: int) -> None:
+        self._release.pop(address, None)
         self.check("hsa_amd_memory_pool_free", self.lib.hsa_amd_memory_pool_free(address))
 
     def grant(self, address: int, agents) -> None:
@@ -138,8 +139,11 @@ class Raw:
     def signal(self, value: int = 1) -> int:
         out = self.ffi.new("uint64_t *")
         self.check("hsa_signal_create", self.lib.hsa_signal_create(value, 0, self.ffi.NULL, out))
-        self._release.append(lambda signal=out[0]: self.lib.hsa_signal_destroy(signal))
+        self._release[out[0]] = lambda signal=out[0]: self.lib.hsa_signal_destroy(signal)
         return out[0]
+
+    def destroy(self, signal: int) -> None:
+        self._release.pop(signal)()
 
     def load(self, signal: int) -> int:
         return self.lib.hsa_signal_load_scacquire(signal)
@@ -186,7 +190,7 @@ class Raw:
 
     def queue(self, agent: int | None = None, size: int = 64) -> Queue:
         made = Queue(self, self.gpus[0] if agent is None else agent, size)
-        self._release.append(made.destroy)
+        self._release[made] = made.destroy
         return made
 
 
@@ -207,6 +211,7 @@ class Queue:
 
     def destroy(self) -> None:
         if self.hsa is not None:
+            self.raw._release.pop(self, None)
             self.raw.check("hsa_queue_destroy", self.raw.lib.hsa_queue_destroy(self.hsa))
             self.hsa = None
 

@@ -204,7 +204,8 @@ def test_hung_hardware_names_the_gpu_and_leaves_memory_events_alone(table):
     table.raise_hw_exception(0x4D05)
     wait = Wait(memory, hang)
     assert wait.on(table) == COMPLETE
-    assert wait.data[1].hw_exception_data.gpu_id == 0x4D05
+    told = wait.data[1].hw_exception_data
+    assert (told.gpu_id, told.memory_lost) == (0x4D05, 1)
     assert Wait(memory).on(table) == TIMEOUT
 
 

@@ -63,8 +63,9 @@ def test_an_unknown_name_lists_those_that_there_are():
 
 def test_another_node_is_another_file(tmp_path):
     """Four smaller GPUs with 2 + 6 engines and nothing recommended, through the real libraries."""
-    text = TEXT.replace("gpus = 8", "gpus = 4").replace('"mi300x-8"', '"quad"').replace("vram_gib = 192", "vram_gib = 2")
-    text = text[: text.index("[recommended_engines]")].replace("sdma_xgmi_engines = 14", "sdma_xgmi_engines = 6")
+    text = TEXT[: TEXT.index("[recommended_engines]")]
+    for old, new in (("gpus = 8", "gpus = 4"), ("vram_gib = 192", "vram_gib = 2"), ("engines = 14", "engines = 6")):
+        text = text.replace(old, new)
     done = child(
         """
 with Raw() as raw:
