@@ -35,14 +35,14 @@ rocm:
 kernels:
 	@$(WITH_ROCM) -m hsakit.compiler $(ARGS)
 
-lint: $(DEV)
+lint: build/venv-dev/.complete
 	@$(DEV) -m ruff check .
 	@$(DEV) -m mypy
 
-$(DEV): pyproject.toml
+build/venv-dev/.complete: pyproject.toml
 	@$(or $(PYTHON),python3) -m venv build/venv-dev
 	@$(DEV) -m pip install --quiet '.[dev]' && $(DEV) -m pip uninstall --quiet --yes hsakit
-	@touch $(DEV)
+	@touch $@
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
