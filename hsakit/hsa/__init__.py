@@ -1,7 +1,9 @@
 """Objects of the HSA runtime: agents, memory, signals, queues and copy engines."""
 
 from hsakit.hsa.agent import Agent
+from hsakit.hsa.dispatch import Dispatch, Launch
 from hsakit.hsa.engine import CopyEngine
+from hsakit.hsa.executable import Executable, Kernel
 from hsakit.hsa.memory import Buffer, BufferSlice, PointerInfo, Pool
 from hsakit.hsa.packet import Batch, Packet, barrier_and, barrier_or
 from hsakit.hsa.queue import Queue
@@ -17,6 +19,10 @@ __all__ = [
     "BufferSlice",
     "Copy",
     "CopyEngine",
+    "Dispatch",
+    "Executable",
+    "Kernel",
+    "Launch",
     "Packet",
     "Pitched",
     "PointerInfo",

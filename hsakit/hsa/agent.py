@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import InvalidArgument, check_hsa
-from hsakit.hsa import engine, memory, queue
+from hsakit.geometry import Limits
+from hsakit.hsa import engine, executable, memory, queue
 from hsakit.hsa.engine import CopyEngine
+from hsakit.hsa.executable import Executable
 from hsakit.hsa.memory import Pool
 from hsakit.hsa.queue import Queue
 from hsakit.hsa.rect import Pitched, RectCopy
@@ -80,6 +83,35 @@ class Agent:
         return self._number(HSA.HSA_AMD_AGENT_INFO_NUM_SIMDS_PER_CU) if self.kind == "gpu" else 0
 
     @cached_property
+    def target(self) -> str:
+        """What code objects are built for, with the settings that this agent has: ``gfx942:sramecc+:xnack-``."""
+        isa = self._info(HSA.HSA_AGENT_INFO_ISA, "hsa_isa_t")[0]
+        name = ffi.new("char[64]")
+        # hsa_status_t hsa_isa_get_info_alt(hsa_isa_t isa, hsa_isa_info_t attribute, void *value)
+        check_hsa("hsa_isa_get_info_alt", self.runtime.lib.hsa_isa_get_info_alt(isa, HSA.HSA_ISA_INFO_NAME, name))
+        return ffi.string(name).decode().rpartition("--")[2]
+
+    @cached_property
+    def limits(self) -> Limits:
+        """The largest launch."""
+        self._check_gpu("launches")
+        work_items = self._info(HSA.HSA_AGENT_INFO_GRID_MAX_DIM, "hsa_dim3_t")[0]
+        x, y, z = self._info(HSA.HSA_AGENT_INFO_WORKGROUP_MAX_DIM, "uint16_t[3]")
+        return Limits(
+            self.label,
+            self._number(HSA.HSA_AGENT_INFO_WORKGROUP_MAX_SIZE),
+            (x, y, z),
+            (work_items.x, work_items.y, work_items.z),
+            memory.lds_bytes(self),
+        )
+
+    @cached_property
+    def nearest_cpu(self) -> Agent:
+        """The CPU that shares a NUMA node or the shortest way with a GPU."""
+        raw = self._info(HSA.HSA_AMD_AGENT_INFO_NEAREST_CPU, "hsa_agent_t")[0]
+        return next(agent for agent in self.runtime.cpus if agent.raw == raw)
+
+    @cached_property
     def clock_mhz(self) -> int:
         """The highest clock, in MHz."""
         return self._number(HSA.HSA_AMD_AGENT_INFO_MAX_CLOCK_FREQUENCY)
@@ -129,6 +161,13 @@ class Agent:
         self._check_gpu("queue")
         self.runtime.check_open()
         return queue.create(self, size, priority, cu_mask)
+
+    def load(self, source: str | os.PathLike | bytes) -> Executable:
+        """Load a code object, from a file or from memory; of a bundle the entry for this GPU. CodeObjectError says
+        why it cannot run here."""
+        self._check_gpu("code")
+        self.runtime.check_open()
+        return executable.load(self, source)
 
     # Copies
 

@@ -153,10 +153,9 @@ class CopyEngine:
 
     # What a Flight of this engine is asked for:
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, operation: Operation) -> None:
         with self._lock:
-            operation = self._flights.pop(number, None)
-            if operation is not None:
+            if self._flights.pop(number, None) is not None:
                 self._used -= operation.cost
 
     def describe(self, number: int, operation: Operation) -> str:

@@ -24,6 +24,9 @@ _REASONS = {
 }
 
 
+_SHOWN = 5  # kernels named in a message
+
+
 class Record(NamedTuple):
     agent: int
     address: int | None  # None: no memory fault, the GPU itself failed
@@ -74,6 +77,9 @@ def exception(runtime: Runtime, found: Record) -> Exception:
         return HsaError(name, HSA.HSA_STATUS_ERROR_FATAL, "GPU exception", "GPU hang" if hang else "ECC error")
     reasons = ", ".join(words for bit, words in _REASONS.items() if found.reasons & bit) or "no reason given"
     message = f"{name} touched 0x{found.address:x}: {reasons}. {_nearest(runtime, found.address, agent)}"
+    kernels = runtime.kernels(agent)
+    if kernels:
+        message += f". Kernels in flight there: {', '.join(kernels[:_SHOWN])}"
     return GpuMemoryFault(message, address=found.address, agent=agent)
 
 

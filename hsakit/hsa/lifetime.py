@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from hsakit.ffi.errors import ClosedError
 from hsakit.hsa import fork
 
-QUEUE, SIGNAL, MEMORY = range(3)  # the order of destruction: a queue may still write to what its packets name
+QUEUE, SIGNAL, CODE, MEMORY = range(4)  # the order of destruction: a queue may still use what its packets name
 
 
 class Handle:

@@ -31,6 +31,15 @@ KINDS = ("coarse", "fine", "kernarg", "uncached")
 
 def pools(agent: Agent) -> tuple[Pool, ...]:
     """The global-memory pools of an agent from which a program may allocate."""
+    return tuple(pool for pool in _all_pools(agent) if pool.allocatable)
+
+
+def lds_bytes(agent: Agent) -> int:
+    """The LDS that a workgroup can have."""
+    return next(pool.nbytes for pool in _all_pools(agent) if pool.segment == HSA.HSA_AMD_SEGMENT_GROUP)
+
+
+def _all_pools(agent: Agent) -> list[Pool]:
     found: list[int] = []
 
     @ffi.callback("hsakit_pool_callback")
@@ -44,8 +53,7 @@ def pools(agent: Agent) -> tuple[Pool, ...]:
         "hsa_amd_agent_iterate_memory_pools",
         agent.runtime.lib.hsa_amd_agent_iterate_memory_pools(agent.raw, collect, ffi.NULL),
     )
-    candidates = (Pool(agent, raw) for raw in found)
-    return tuple(pool for pool in candidates if pool.allocatable)
+    return [Pool(agent, raw) for raw in found]
 
 
 class Pool:
@@ -54,15 +62,15 @@ class Pool:
     def __init__(self, agent: Agent, raw: int):
         self.agent = agent
         self.raw = raw
-        segment = self._info(HSA.HSA_AMD_MEMORY_POOL_INFO_SEGMENT, "hsa_amd_segment_t")
-        self.allocatable = segment == HSA.HSA_AMD_SEGMENT_GLOBAL and bool(
+        self.segment = self._info(HSA.HSA_AMD_MEMORY_POOL_INFO_SEGMENT, "hsa_amd_segment_t")
+        self.nbytes = self._info(HSA.HSA_AMD_MEMORY_POOL_INFO_SIZE, "size_t")
+        self.allocatable = self.segment == HSA.HSA_AMD_SEGMENT_GLOBAL and bool(
             self._info(HSA.HSA_AMD_MEMORY_POOL_INFO_RUNTIME_ALLOC_ALLOWED, "bool")
         )
         if not self.allocatable:  # LDS: the other questions have no answer
             return
         flags = self._info(HSA.HSA_AMD_MEMORY_POOL_INFO_GLOBAL_FLAGS, "uint32_t")
         self.kind = next(kind for kind, flag in _FLAGS.items() if flags & flag)
-        self.nbytes = self._info(HSA.HSA_AMD_MEMORY_POOL_INFO_SIZE, "size_t")
         self.granule = self._info(HSA.HSA_AMD_MEMORY_POOL_INFO_RUNTIME_ALLOC_GRANULE, "size_t")
         self.largest = self._info(HSA.HSA_AMD_MEMORY_POOL_INFO_ALLOC_MAX_SIZE, "size_t")
 

@@ -13,11 +13,13 @@ from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from hsakit.hsa.agent import Agent
     from hsakit.hsa.signal import Signal, SignalHandle
 
 SIZE = 64
 DEPENDENCIES = 5  # signals one barrier packet can wait for
 INVALID = HSA.HSA_PACKET_TYPE_INVALID
+BARRIER = 1 << HSA.HSA_PACKET_HEADER_BARRIER
 _SCOPES = {
     "none": HSA.HSA_FENCE_SCOPE_NONE,
     "agent": HSA.HSA_FENCE_SCOPE_AGENT,
@@ -50,6 +52,8 @@ class Packet:
 
     __slots__ = ("body", "image", "word", "kind", "after", "completion", "completions")
     count = 1
+    agent: Agent | None = None  # the only one that can process it, if there is one
+    loose = False  # nothing but the completion of a later packet shows that it is complete
 
     def __init__(self, body, word: int, kind: str, after: tuple[SignalHandle, ...], completion: SignalHandle | None):
         self.body = body  # hsa_barrier_and_packet_t *: any 64-byte packet is copied as one
@@ -68,6 +72,11 @@ class Packet:
             words.append(f"completing 0x{self.completion.raw:x}")
         return f"<Packet {' '.join(words)}>"
 
+    @property
+    def barrier(self) -> bool:
+        """It starts only when all packets before it are complete."""
+        return bool(self.word & BARRIER)
+
     def __bytes__(self) -> bytes:
         """The 64 bytes as the packet processor reads them."""
         return self.word.to_bytes(4, "little") + bytes(ffi.buffer(self.body, SIZE))[4:]
@@ -78,8 +87,8 @@ class Packet:
         return () if self.kind == "barrier-or" and len(left) < len(self.after) else left
 
     def settled(self) -> bool:
-        """Nothing the packet completes is in flight; says nothing of a packet that completes no signal."""
-        return all(handle.settle() for handle in self.completions)
+        """Complete, as far as it can be seen from the packet, once the read index has passed it."""
+        return not self.loose and all(handle.settle() for handle in self.completions)
 
     def at(self, _: int) -> Packet:
         """The packet so many places before the last, as a Batch has it."""
@@ -89,6 +98,16 @@ class Packet:
 def barrier_and(after: Iterable[Signal] = (), completion: Signal | None = None, *, barrier: bool = True) -> Packet:
     """A packet that completes when all of up to 5 signals are 0. Later packets wait for it."""
     return _barrier(HSA.HSA_PACKET_TYPE_BARRIER_AND, "barrier-and", after, completion, barrier)
+
+
+def barriers(after: Iterable[Signal], completion: Signal | None = None) -> list[Packet]:
+    """The packets that complete when all of any number of signals are 0; the last completes ``completion``."""
+    signals = list(after)
+    chain = []
+    while len(signals) > DEPENDENCIES:
+        chain.append(barrier_and(signals[:DEPENDENCIES]))
+        del signals[:DEPENDENCIES]
+    return [*chain, barrier_and(signals, completion)]
 
 
 def barrier_or(after: Iterable[Signal], completion: Signal | None = None, *, barrier: bool = True) -> Packet:
@@ -117,7 +136,7 @@ def _barrier(kind: int, name: str, after: Iterable[Signal], completion: Signal |
 class Batch:
     """Packets laid out to be published together: one copy, one header, one doorbell."""
 
-    __slots__ = ("packets", "count", "body", "word", "completing", "completions")
+    __slots__ = ("packets", "count", "body", "word", "completing", "completions", "agents", "loose")
 
     def __init__(self, packets: Sequence[Packet]):
         if not packets:
@@ -133,9 +152,13 @@ class Batch:
         self.word = packets[0].word
         self.completing = tuple((i, packet, packet.completion) for i, packet in enumerate(packets) if packet.completion)
         self.completions = tuple(completion for _, _, completion in self.completing)
+        self.agents = {packet.agent for packet in packets if packet.agent}
+        self.loose = False
+        for packet in packets:
+            self.loose = packet.loose or self.loose and not (packet.barrier and packet.completion)
 
     def settled(self) -> bool:
-        return all(handle.settle() for handle in self.completions)
+        return not self.loose and all(handle.settle() for handle in self.completions)
 
     def at(self, distance_to_last: int) -> Packet:
         """The packet so many places before the last."""

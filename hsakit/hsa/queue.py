@@ -131,6 +131,7 @@ class Queue(Closable[QueueHandle]):
         self._mask = state.size - 1
         self._ring = ffi.cast("hsa_barrier_and_packet_t *", state.queue.base_address)
         self._words = ffi.cast("uint32_t *", state.queue.base_address)
+        self._proof: Signal | None = None
         self._room = state.size  # the index at which the ring would be full, by the read index seen last
         self._queue = state.queue
         self._doorbell = state.queue.doorbell_signal
@@ -206,6 +207,8 @@ class Queue(Closable[QueueHandle]):
         """
         if fork.forked:
             fork.refuse()
+        if packet.agent is not None and packet.agent is not self.agent and packet.agent != self.agent:
+            self._refuse_agents({packet.agent})
         state = self._state
         with self._lock:
             if state.handle is None or state.error:
@@ -237,6 +240,8 @@ class Queue(Closable[QueueHandle]):
         state, n = self._state, batch.count
         if n > self.size:
             raise InvalidArgument(f"a batch of {n} packets does not fit the ring of {self.size}: submit it in parts")
+        if batch.agents and batch.agents != {self.agent}:
+            self._refuse_agents(batch.agents)
         with self._lock:
             if state.handle is None or state.error:
                 self._refuse()
@@ -265,13 +270,8 @@ class Queue(Closable[QueueHandle]):
 
         More than 5 signals take a chain of packets, of which the last completes ``completion``.
         """
-        signals = list(after)
-        chain = []
-        while len(signals) > packet.DEPENDENCIES:
-            chain.append(packet.barrier_and(signals[: packet.DEPENDENCIES]))
-            del signals[: packet.DEPENDENCIES]
-        last = packet.barrier_and(signals, completion)
-        return self.submit_batch([*chain, last], deadline) if chain else self.submit(last, deadline)
+        chain = packet.barriers(after, completion)
+        return self.submit_batch(chain, deadline) if len(chain) > 1 else self.submit(chain[0], deadline)
 
     def barrier_or(self, after: Iterable[Signal], completion: Signal | None = None, deadline: float = 30.0) -> int:
         """Submit a barrier that is complete when any of 1 to 5 signals is 0; returns the packet's index."""
@@ -298,9 +298,21 @@ class Queue(Closable[QueueHandle]):
                 completion.unclaim(flight)
             raise
 
+    def _refuse_agents(self, agents: set[Agent]) -> None:
+        strangers = ", ".join(sorted(agent.label for agent in agents if agent != self.agent))
+        raise InvalidArgument(f"the kernel was loaded for {strangers}, this queue is on {self.agent.label}")
+
     def _refuse(self) -> None:
         self.handle()
         raise self._state.exception()
+
+    def _prove(self) -> None:
+        """Kernels that complete no signal are held until a later packet was seen to complete: have such a packet."""
+        if self._proof is None:
+            self._proof = self.agent.runtime.create_signal(1)
+        if self._proof.operation is None:
+            self._proof.store(1)
+            self.submit(packet.barrier_and(completion=self._proof))
 
     def _make_room(self, n: int, deadline: float) -> int:
         """Wait until ``n`` packets fit; returns the next index.
@@ -312,7 +324,11 @@ class Queue(Closable[QueueHandle]):
         while True:
             self._room = state.prune() + self.size
             if state.write + n <= self._room:
-                return state.write
+                if len(state.late) < self.size:
+                    return state.write
+                self._prove()
+                if state.write + n <= self._room:
+                    return state.write
             if time.monotonic() >= end:
                 read = self._room - self.size
                 head = state.packet_at(read)

@@ -54,9 +54,10 @@ class QueueHandle(Handle):
 class State:
     """What signals, waits and the error callback need to know of a queue. Keeps the queue alive while it has work.
 
-    A packet is held until it is done: one that completes a signal when that signal was seen to come down, one that does
-    not when the read index has passed it. For barrier packets that is exact: the index moves on only after the
-    dependencies were met. (For a kernel it is not; a dispatch without a completion signal must be followed by one.)
+    A packet is held until it is done: one that completes a signal when that signal was seen to come down; a barrier
+    packet that does not when the read index has passed it, for the index moves on only after the dependencies were met.
+    The index may pass a kernel that still runs. A dispatch that completes no signal is therefore done when a later
+    packet with the barrier bit, which waits for all before it, was seen to complete.
     """
 
     def __init__(self, agent: Agent, size: int):
@@ -69,6 +70,7 @@ class State:
         self.flights: dict[int, Packet | Batch] = {}  # by the index of the last packet
         self.late: dict[int, Packet | Batch] = {}  # passed by the read index, not seen to be complete
         self.write = 0
+        self.proved = 0  # the packets before this index are complete
         self.lock = threading.RLock()  # whoever reads the queue's memory holds it, or is the error callback
         self.timer: Callable[[int], tuple[int, int]] = partial(_times, agent.runtime.lib, agent.raw)
         self.agent = agent
@@ -106,16 +108,32 @@ class State:
         read = self.processed()
         for index in itertools.takewhile(read.__gt__, list(self.flights)):
             item = self.flights.pop(index, None)  # another thread may let go of it meanwhile
-            if item is not None and not item.settled():
+            if item is not None and not self._done(index, item):
                 self.late[index] = item
         for index, item in list(self.late.items()):
-            if item.settled():
+            if self._done(index, item):
                 self.late.pop(index, None)
         return read
 
+    def _done(self, last: int, item: Packet | Batch) -> bool:
+        return last < self.proved or item.settled()
+
+    def kernels(self) -> list[str]:
+        """The kernels that may run now, in words."""
+        self.prune()
+        items = [*list(self.late.items()), *list(self.flights.items())[:1]]  # what was taken, and what is next
+        return [
+            f"{packet.kind} (packet {last - back} of {self.label})"
+            for last, item in items
+            for back in range(item.count - 1, -1, -1)
+            if (packet := item.at(back)).agent
+        ]
+
     # What a Flight of this queue is asked for:
 
-    def release(self, index: int) -> None:
+    def release(self, index: int, operation: Packet) -> None:
+        if operation.barrier:
+            self.proved = max(self.proved, index)
         item = self.flights.get(index)  # a batch stays until its last packet is done
         if isinstance(item, Packet):
             self.flights.pop(index, None)

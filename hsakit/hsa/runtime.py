@@ -47,7 +47,7 @@ class Runtime:
         library = loader.hsa()
         library.require("hsa_amd_memory_async_copy_on_engine", "hsa_amd_memory_copy_engine_status")
         self.lib = library.lib
-        self.registry = Registry(self._settle)
+        self.registry = Registry(self.settle)
         self._queues: weakref.WeakSet[State] = weakref.WeakSet()
         self._closed = False
         self._waits = 0
@@ -144,6 +144,10 @@ class Runtime:
         if fault.record is not None:
             raise fault.exception(self, fault.record)
 
+    def kernels(self, agent: Agent | None) -> list[str]:
+        """The kernels that an agent may be running now, in words."""
+        return [each for queue in list(self._queues) if queue.agent == agent for each in queue.kernels()]
+
     def track(self, queue: State) -> None:
         self._queues.add(queue)
 
@@ -187,7 +191,7 @@ class Runtime:
             found += engine.unfinished()
         return found
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Let go of what completed operations held."""
         if self._closed:
             return

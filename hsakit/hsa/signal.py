@@ -44,7 +44,7 @@ class Place(Protocol):
     def lost(self) -> bool:
         """Nothing submitted to it will complete any more."""
 
-    def release(self, number: int) -> None:
+    def release(self, number: int, operation) -> None:
         """Work is complete: let go of it."""
 
     def describe(self, number: int, operation) -> str:
@@ -137,7 +137,7 @@ class SignalHandle(Handle):
         if not finished:
             return all(flight.where.lost for flight in list(self.pending))
         for flight in finished:  # grows while it is walked
-            flight.where.release(flight.number)
+            flight.where.release(flight.number, flight.operation)
             for handle in flight.operation.after:
                 if handle.pending:
                     finished += handle._take_finished()

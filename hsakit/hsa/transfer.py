@@ -94,7 +94,7 @@ class Operation:
                 completion.unclaim(flight)
                 raise
         except BaseException:
-            self.engine.release(number)
+            self.engine.release(number, self)
             raise
         return self.signal
 

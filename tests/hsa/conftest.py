@@ -42,7 +42,7 @@ def nothing_left(request):
     before = len(runtime.registry)
     yield
     gc.collect()
-    runtime._settle()
+    runtime.settle()
     runtime.registry.sweep()
     assert len(runtime.registry) == before, "objects of this test were not destroyed"
 

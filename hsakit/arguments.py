@@ -1,0 +1,197 @@
+"""A kernel's argument block: where each argument lies, what may be put there, and the bytes that the kernel reads.
+
+The layout is the code object's own metadata. It says how large each argument is and whether it is a pointer, but not
+what a value means: an ``int`` is packed as an integer, a ``float`` as a floating-point number of the argument's size,
+so a float argument wants ``1.0``, not ``1``.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hsakit.ffi.errors import CodeObjectError, InvalidArgument
+
+if TYPE_CHECKING:
+    from hsakit.codeobject import Argument, KernelInfo
+    from hsakit.geometry import Geometry
+
+_INTEGERS = {1: struct.Struct("<B"), 2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q")}
+_FLOATS = {2: struct.Struct("<e"), 4: struct.Struct("<f"), 8: struct.Struct("<d")}
+_POINTER = _INTEGERS[8]
+
+Values = Sequence | Mapping  # in the kernel's order, or by name
+
+
+class Arguments:
+    """The argument block of one prepared launch: ``block``, and in ``held`` what the block points to.
+
+    ``changes`` counts the calls of ``set``. ``admit``, if given, is called with every object that is passed as a
+    pointer, and raises InvalidArgument for one that the kernel's GPU may not access.
+    """
+
+    def __init__(self, kernel: KernelInfo, values: Values = (), admit: Callable[[Any], None] | None = None):
+        self.kernel = kernel
+        self.block = bytearray(kernel.kernarg_size)
+        self.changes = 0
+        self._fields = _fields(kernel)
+        self.held: list[tuple] = [()] * len(self._fields)
+        self._admit = admit
+        self._by: dict[int | str, _Field] = {field.index: field for field in self._fields}
+        self._by.update({field.argument.name: field for field in self._fields if field.argument.name})
+        self._set_all(values)
+
+    def __repr__(self) -> str:
+        return f"<Arguments of {self.kernel.name}, {len(self.block)} bytes>"
+
+    def set(self, which: int | str, value, hold: Iterable = ()) -> None:
+        """Repack one argument, named or counted from 0.
+
+        A pointer is a buffer, a part of one, or an address as ``int``. A value is an ``int``, a ``float``, or bytes of
+        exactly the argument's size (anything with the buffer protocol: a struct, an array, a numpy scalar). Buffers are
+        kept alive by the launch; for addresses within a struct name their buffers in ``hold``.
+        """
+        field = self._by.get(which)
+        if field is None:
+            raise InvalidArgument(f"{self.kernel.name} has no argument {which!r}; it takes {self._listed()}")
+        self.held[field.index] = field.put(self.block, value, self._admit) + (self._several(hold) if hold else ())
+        self.changes += 1
+
+    def pack_hidden(self, geometry: Geometry) -> None:
+        """Fill what the runtime owes the kernel besides its own arguments, as HIP does for code object version 5.
+
+        Buffers for printf, hostcalls and the device's heap stay 0: only HIP offers those.
+        """
+        block, grid, lds = geometry.block, geometry.grid, geometry.lds
+        values = {"hidden_grid_dims": 3, "hidden_dynamic_lds_size": lds}
+        for axis, blocks, items in zip("xyz", grid, block):
+            values[f"hidden_block_count_{axis}"] = blocks
+            values[f"hidden_group_size_{axis}"] = items  # the remainders are 0: every workgroup is full
+        for argument in self.kernel.arguments:
+            if argument.kind in values:
+                _INTEGERS[argument.size].pack_into(self.block, argument.offset, values[argument.kind])
+
+    def _several(self, hold: Iterable) -> tuple:
+        return tuple(handle for each in hold for handle in _pointer(each, "hold", self._admit)[1])
+
+    def _set_all(self, values: Values) -> None:
+        given = dict(values) if isinstance(values, Mapping) else dict(enumerate(values))
+        unknown = [which for which in given if which not in self._by]
+        if not isinstance(values, Mapping) and len(given) != len(self._fields):
+            raise InvalidArgument(
+                f"{self.kernel.name} takes {len(self._fields)} arguments, not {len(given)}: {self._listed()}"
+            )
+        if unknown:
+            raise InvalidArgument(f"{self.kernel.name} has no argument {unknown[0]!r}; it takes {self._listed()}")
+        for which, value in given.items():
+            self.set(which, value)
+        given_fields = {self._by[which].index for which in given}
+        missing = [field.label for field in self._fields if field.index not in given_fields]
+        if missing:
+            raise InvalidArgument(f"{self.kernel.name} lacks {', '.join(missing)}")
+
+    def _listed(self) -> str:
+        return ", ".join(f"{f.argument.name or f.index}: {f.wants}" for f in self._fields) or "no arguments"
+
+
+class _Field:
+    """One argument that the caller gives."""
+
+    def __init__(self, index: int, argument: Argument, kernel: KernelInfo):
+        self.index = index
+        self.argument = argument
+        self.size, self.offset = argument.size, argument.offset
+        self.label = f"argument {index}" + (f" ({argument.name})" if argument.name else "")
+        self.where = f"{self.label} of {kernel.name}"
+        self.integer = _INTEGERS.get(self.size)
+        self.low, self.high = -(1 << 8 * self.size - 1), 1 << 8 * self.size
+        self.mask = self.high - 1
+        if argument.pointer:
+            self.wants = "a pointer"
+            self.put = self._put_pointer
+        else:
+            self.wants = f"{self.size} {'byte' if self.size == 1 else 'bytes'} by value"
+            self.put = self._put_value
+
+    def _put_pointer(self, block: bytearray, value, admit) -> tuple:
+        address, held = _pointer(value, self.where, admit)
+        _POINTER.pack_into(block, self.offset, address)
+        return held
+
+    def _put_value(self, block: bytearray, value, admit) -> tuple:
+        if isinstance(value, float):
+            self._put_float(block, value)
+        elif hasattr(value, "address"):
+            raise InvalidArgument(
+                f"{self.where} is {self.wants}, not a pointer: {value!r} does not fit"
+                + ("; pass its .address if the number is meant" if self.size == 8 else "")
+            )
+        elif self.integer and hasattr(value, "__index__"):
+            number = operator.index(value)
+            if not self.low <= number < self.high:
+                raise InvalidArgument(f"{self.where} is {self.wants}: {self.low} to {self.mask}, not {number}")
+            self.integer.pack_into(block, self.offset, number & self.mask)
+        else:
+            self._put_bytes(block, value)
+        return ()
+
+    def _put_float(self, block: bytearray, value: float) -> None:
+        packer = _FLOATS.get(self.size)
+        if packer is None:
+            raise InvalidArgument(f"{self.where} is {self.wants}: there is no floating-point number of that size")
+        try:
+            packer.pack_into(block, self.offset, value)
+        except OverflowError:
+            raise InvalidArgument(f"{self.where} is {self.wants}: {value!r} is too large for it") from None
+
+    def _put_bytes(self, block: bytearray, value) -> None:
+        try:
+            view = memoryview(value)
+        except TypeError:
+            kinds = "an int, a float or bytes of that size" if self.integer else "bytes of that size"
+            raise InvalidArgument(f"{self.where} is {self.wants}: {kinds}, not {value!r}") from None
+        if view.nbytes != self.size:
+            raise InvalidArgument(f"{self.where} is {self.wants}, not {view.nbytes}: {value!r} does not fit")
+        block[self.offset : self.offset + self.size] = view.tobytes()
+
+
+def _pointer(value, where: str, admit: Callable[[Any], None] | None) -> tuple[int, tuple]:
+    """The address that a kernel is to be given, and what keeps the memory alive."""
+    address = getattr(value, "address", None)
+    if address is not None:
+        if admit is not None:
+            admit(value)
+        return address, (value.buffer.handle(),)
+    if hasattr(value, "__index__") and not isinstance(value, bool):
+        number = operator.index(value)
+        if 0 <= number < 1 << 64:
+            return number, ()
+    advice = ""
+    if hasattr(value, "__array_interface__"):
+        advice = "; a numpy array must be locked for the GPU: runtime.lock(array, agents)"
+    raise InvalidArgument(
+        f"{where} is a pointer: a buffer, a part of one or an address, not {type(value).__name__} {value!r}{advice}"
+    )
+
+
+def _fields(kernel: KernelInfo) -> list[_Field]:
+    fields: list[_Field] = []
+    end = 0
+    for argument in kernel.arguments:
+        if argument.offset < end or argument.offset + argument.size > kernel.kernarg_size:
+            raise CodeObjectError(
+                kernel.name,
+                f"its metadata puts {argument.size} bytes of {argument.kind} at {argument.offset} of an argument block "
+                f"of {kernel.kernarg_size} bytes, of which {end} are taken",
+            )
+        end = argument.offset + argument.size
+        if argument.hidden:
+            continue
+        if argument.kind not in ("by_value", "global_buffer") or argument.pointer and argument.size != 8:
+            raise CodeObjectError(
+                kernel.name, f"an argument of kind {argument.kind}, which HIP kernels do not have, is not supported"
+            )
+        fields.append(_Field(len(fields), argument, kernel))
+    return fields
