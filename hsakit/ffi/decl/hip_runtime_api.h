@@ -77,7 +77,6 @@ typedef enum hipDeviceAttribute_t {
     hipDeviceAttributePageableMemoryAccess = 65,
     hipDeviceAttributePciBusId = 67,
     hipDeviceAttributePciDeviceId = 68,
-    hipDeviceAttributePciDomainID = 69,
     hipDeviceAttributeMaxRegistersPerBlock = 71,
     hipDeviceAttributeMaxSharedMemoryPerBlock = 74,
     hipDeviceAttributeTotalConstantMemory = 83,

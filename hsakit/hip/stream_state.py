@@ -1,0 +1,122 @@
+"""What was submitted to a stream and is not known to be complete, and what it holds meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hsakit.ffi import HIP
+from hsakit.ffi.errors import check_hip, hip_answered
+from hsakit.hip.wait import until
+
+if TYPE_CHECKING:
+    from hsakit.hip.device import Device
+
+_MANY = 4096  # submissions held before a marker is sent along that tells which are complete
+_numbers = itertools.count(1)
+
+
+class State:
+    """The submissions of a stream. It outlives the Stream until they are complete.
+
+    HIP says of a stream that all of it is complete, and of an event that all before it is. Hence submissions are only
+    counted: the first ``done`` of them are known to be complete.
+    """
+
+    def __init__(self, device: Device, raw: int):
+        self.device = device
+        self.raw = raw  # 0: the default stream, which goes by the thread's current device
+        self.label = f"stream {next(_numbers)} of {device.label}" if raw else f"the default stream of {device.label}"
+        self.done = 0
+        # One object for each submission: it holds what the device may touch, and as a string says what it is.
+        self.flights: deque[object] = deque()
+        self._lock = threading.Lock()
+        self._thinning = threading.Lock()
+        self._marker: tuple[int, int] | None = None  # an event on its way, and how many submissions are before it
+        self._lib = device.platform.lib
+        device.platform.streams.add(self)
+
+    def __repr__(self) -> str:
+        return f"<State of {self.label}, {self.done} of {self.submitted} complete>"
+
+    @property
+    def submitted(self) -> int:
+        """How many submissions there were."""
+        with self._lock:
+            return self.done + len(self.flights)
+
+    def submit(self, call: str, status: int, flight: object) -> None:
+        """Note what was handed to HIP by the function named ``call``, or raise the error that it returned."""
+        if status:
+            check_hip(call, status, f"It was {flight} on {self.label}")
+        self.flights.append(flight)
+        if len(self.flights) > _MANY:
+            self._thin()
+
+    def ready(self) -> bool:
+        """Whether everything is complete that was submitted to the stream, by whomever."""
+        mark = self.submitted
+        with self.device.current_for(self.raw):
+            # hipError_t hipStreamQuery(hipStream_t stream)
+            status = self._lib.hipStreamQuery(self.raw)
+        if hip_answered("hipStreamQuery", status, HIP.hipErrorNotReady):
+            return False
+        self.complete(mark)
+        return True
+
+    def idle(self) -> bool:
+        """Whether everything is complete that was submitted here."""
+        return not self.flights or self.ready()
+
+    def complete(self, mark: int) -> None:
+        """The first ``mark`` submissions are complete: let go of what they held."""
+        gone = []  # so that finalisers run outside of the lock
+        with self._lock:
+            while self.done < mark:
+                gone.append(self.flights.popleft())
+                self.done += 1
+
+    def wait(self, deadline: float) -> None:
+        """Wait until everything submitted so far is complete."""
+        if self.ready():
+            return
+        # Not by asking for the stream again and again: where a default stream is busy, each time adds a packet.
+        mark, event = self.submitted, self._record()
+        try:
+            until(self.device.platform, lambda: self.device.passed(event), deadline, self.explain)
+        finally:
+            self.device.give_event(event)
+        self.complete(mark)
+
+    def explain(self) -> str:
+        """What is missing, in words."""
+        with self._lock:
+            oldest = self.flights[0] if self.flights else None
+            n = self.done + len(self.flights)
+        if oldest is None:
+            return f"{self.label} did not complete what others submitted to it"
+        return f"{self.label} did not complete: of {n} submissions {self.done} are known to be, the next is {oldest}"
+
+    def _record(self) -> int:
+        event = self.device.take_event()
+        with self.device.current_for(self.raw):
+            # hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
+            check_hip("hipEventRecord", self._lib.hipEventRecord(event, self.raw))
+        return event
+
+    def _thin(self) -> None:
+        """Let go of what is complete on a stream that nobody waits for."""
+        if not self._thinning.acquire(blocking=False):
+            return
+        try:
+            if self._marker is None:
+                mark = self.submitted
+                self._marker = self._record(), mark
+            elif self.device.passed(self._marker[0]):
+                self.device.give_event(self._marker[0])
+                self.complete(self._marker[1])
+                self._marker = None
+        finally:
+            self._thinning.release()

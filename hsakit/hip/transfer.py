@@ -1,0 +1,82 @@
+"""What can be copied: HIP's own memory as it is, other memory of the host by way of HIP's staging buffers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hsakit.ffi.errors import InvalidArgument
+from hsakit.hip.memory import Buffer
+from hsakit.hsa.memory import Span
+
+
+class Side(NamedTuple):
+    """One side of a copy. ``keeps`` must live until the copy is complete."""
+
+    address: int
+    nbytes: int
+    name: str
+    keeps: object
+    pageable: bool  # memory that HIP does not know: it copies to and from it only while the caller waits
+    device: int | None  # the ordinal, of memory on a device
+
+
+def side(memory: Span | np.ndarray, name: str, writable: bool = False) -> Side:
+    """A Buffer, a slice of one, or a contiguous array, as one side of a copy called ``name``."""
+    if isinstance(memory, Span):
+        buffer = memory.buffer
+        if isinstance(buffer, Buffer):
+            ordinal = buffer.device.ordinal if buffer.kind in Buffer.ON_DEVICE else None
+            return Side(memory.address, memory.nbytes, str(memory), buffer.handle(), False, ordinal)
+        if not memory.host_accessible:
+            raise InvalidArgument(
+                f"{name}: HIP does not know {memory}, which HSA allocated. Copy it by an engine or a kernel, or "
+                "allocate it by Device.malloc: engines take that as well"
+            )
+        return Side(memory.address, memory.nbytes, str(memory), buffer.handle(), True, None)
+    if isinstance(memory, np.ndarray):
+        if not memory.flags.c_contiguous or (writable and not memory.flags.writeable):
+            raise InvalidArgument(f"{name}: an array must be C-contiguous{', and writable' if writable else ''}")
+        words = f"an array of {memory.nbytes} bytes"
+        return Side(memory.ctypes.data, memory.nbytes, words, memory, True, None)
+    raise InvalidArgument(f"{name}: {memory!r} is neither a Buffer, a slice of one, nor a numpy array")
+
+
+class Transfer:
+    """A copy or a fill on its way: what it keeps alive, and what it is in words."""
+
+    __slots__ = ("words", "keeps")
+
+    def __init__(self, words: str, *keeps: object):
+        self.words = words
+        self.keeps = keeps
+
+    def __str__(self) -> str:
+        return self.words
+
+
+def size(dst: Side, src: Side, nbytes: int | None) -> int:
+    """The bytes to copy. InvalidArgument if they do not fit."""
+    if nbytes is None:
+        if dst.nbytes != src.nbytes:
+            raise InvalidArgument(
+                f"{src.name} has {src.nbytes} bytes and {dst.name} has {dst.nbytes}: give nbytes, or slices of the "
+                "same size"
+            )
+        nbytes = src.nbytes
+    if not isinstance(nbytes, int) or not 0 < nbytes <= min(dst.nbytes, src.nbytes):
+        raise InvalidArgument(
+            f"{nbytes!r} bytes do not fit: {src.name} has {src.nbytes}, {dst.name} has {dst.nbytes}, and a copy has "
+            "at least 1"
+        )
+    return nbytes
+
+
+def check_rows(name: str, memory: Side, pitch: int, width: int, height: int) -> None:
+    """Refuse rows that overlap or leave the memory."""
+    if pitch < width:
+        raise InvalidArgument(f"{name}: rows of {width} bytes do not fit a pitch of {pitch}")
+    end = (height - 1) * pitch + width
+    if end > memory.nbytes:
+        raise InvalidArgument(f"{name}: the rows end {end - memory.nbytes} bytes behind {memory.name}")

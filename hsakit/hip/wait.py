@@ -1,0 +1,30 @@
+"""Waiting for HIP with a deadline. HIP's own waits have none and block for ever, so it is asked again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hsakit.ffi.errors import DeadlineExceeded
+from hsakit.hsa.wait import check_deadline
+
+if TYPE_CHECKING:
+    from hsakit.hip.platform import Platform
+
+_FIRST_PAUSE, _PAUSE = 20e-6, 1e-3  # seconds
+
+
+def until(platform: Platform, done: Callable[[], bool], deadline: float, explain: Callable[[], str]) -> None:
+    """Return once ``done()``. DeadlineExceeded says ``explain()``; GpuMemoryFault where that is why it cannot end."""
+    check_deadline(deadline)
+    if done():
+        return
+    end, pause = time.monotonic() + deadline, _FIRST_PAUSE
+    while not done():
+        platform.runtime.raise_fault()
+        left = end - time.monotonic()
+        if left <= 0:
+            raise DeadlineExceeded(f"{explain()}, not within {deadline:g} s")
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, _PAUSE)
