@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hsakit.ffi.errors import CodeObjectError, InvalidArgument
+from hsakit.hsa.memory import Span
 
 if TYPE_CHECKING:
     from hsakit.codeobject import Argument, KernelInfo
     from hsakit.geometry import Geometry
+    from hsakit.hsa import Agent
 
 _INTEGERS = {1: struct.Struct("<B"), 2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q")}
 _FLOATS = {2: struct.Struct("<e"), 4: struct.Struct("<f"), 8: struct.Struct("<d")}
@@ -26,19 +29,20 @@ Values = Sequence | Mapping  # in the kernel's order, or by name
 
 
 class Arguments:
-    """The argument block of one prepared launch: ``block``, and in ``held`` what the block points to.
+    """The argument block of one prepared launch, ``block``, and what it points to.
 
-    ``changes`` counts the calls of ``set``. ``admit``, if given, is called with every object that is passed as a
-    pointer, and raises InvalidArgument for one that the kernel's GPU may not access.
+    ``changes`` counts the calls of ``set``. ``agent`` is the GPU that will run the kernel: buffers that it may not
+    access are refused.
     """
 
-    def __init__(self, kernel: KernelInfo, values: Values = (), admit: Callable[[Any], None] | None = None):
+    def __init__(self, kernel: KernelInfo, values: Values, agent: Agent):
         self.kernel = kernel
         self.block = bytearray(kernel.kernarg_size)
         self.changes = 0
         self._fields = _fields(kernel)
-        self.held: list[tuple] = [()] * len(self._fields)
-        self._admit = admit
+        self._held: list[tuple] = [()] * len(self._fields)
+        self._agent = agent
+        self._admitted: weakref.WeakSet = weakref.WeakSet()  # memory of others that the agent may access
         self._by: dict[int | str, _Field] = {field.index: field for field in self._fields}
         self._by.update({field.argument.name: field for field in self._fields if field.argument.name})
         self._set_all(values)
@@ -56,8 +60,20 @@ class Arguments:
         field = self._by.get(which)
         if field is None:
             raise InvalidArgument(f"{self.kernel.name} has no argument {which!r}; it takes {self._listed()}")
-        self.held[field.index] = field.put(self.block, value, self._admit) + (self._several(hold) if hold else ())
+        held = field.put(self.block, value, self._pointer)
+        if hold:
+            held += tuple(handle for each in hold for handle in self._pointer(each, "hold")[1])
+        self._held[field.index] = held
         self.changes += 1
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the block up to the last argument that the caller gives."""
+        return max((field.offset + field.size for field in self._fields), default=0)
+
+    def buffers(self) -> tuple:
+        """What keeps alive the memory that the block points to."""
+        return tuple(handle for held in self._held for handle in held)
 
     def pack_hidden(self, geometry: Geometry) -> None:
         """Fill what the runtime owes the kernel besides its own arguments, as HIP does for code object version 5.
@@ -73,8 +89,32 @@ class Arguments:
             if argument.kind in values:
                 _INTEGERS[argument.size].pack_into(self.block, argument.offset, values[argument.kind])
 
-    def _several(self, hold: Iterable) -> tuple:
-        return tuple(handle for each in hold for handle in _pointer(each, "hold", self._admit)[1])
+    def _pointer(self, value, where: str) -> tuple[int, tuple]:
+        """The address that the kernel is to be given, and what keeps the memory alive."""
+        if isinstance(value, Span):
+            handle = value.buffer.handle()
+            if handle.agent is not self._agent and handle not in self._admitted:
+                self._admit(value)
+                self._admitted.add(handle)
+            return handle.raw + value.offset, (handle,)
+        if hasattr(value, "__index__") and not isinstance(value, bool):
+            number = operator.index(value)
+            if 0 <= number < 1 << 64:
+                return number, ()
+        advice = ""
+        if hasattr(value, "__array_interface__"):
+            advice = "; a numpy array must be locked for the GPU: runtime.lock(array, agents)"
+        raise InvalidArgument(
+            f"{where} is a pointer: a buffer, a part of one or an address, not {type(value).__name__} {value!r}{advice}"
+        )
+
+    def _admit(self, span: Span) -> None:
+        # Without the grant the kernel would fault, far from the line that is wrong.
+        if self._agent not in span.buffer.grants:
+            raise InvalidArgument(
+                f"{self._agent.label} was not granted access to {span}: name it in allocate(access=...), or call the "
+                "buffer's allow_access; in HIP, enable_peer_access"
+            )
 
     def _set_all(self, values: Values) -> None:
         given = dict(values) if isinstance(values, Mapping) else dict(enumerate(values))
@@ -115,15 +155,15 @@ class _Field:
             self.wants = f"{self.size} {'byte' if self.size == 1 else 'bytes'} by value"
             self.put = self._put_value
 
-    def _put_pointer(self, block: bytearray, value, admit) -> tuple:
-        address, held = _pointer(value, self.where, admit)
+    def _put_pointer(self, block: bytearray, value, pointer) -> tuple:
+        address, held = pointer(value, self.where)
         _POINTER.pack_into(block, self.offset, address)
         return held
 
-    def _put_value(self, block: bytearray, value, admit) -> tuple:
+    def _put_value(self, block: bytearray, value, pointer) -> tuple:
         if isinstance(value, float):
             self._put_float(block, value)
-        elif hasattr(value, "address"):
+        elif isinstance(value, Span):
             raise InvalidArgument(
                 f"{self.where} is {self.wants}, not a pointer: {value!r} does not fit"
                 + ("; pass its .address if the number is meant" if self.size == 8 else "")
@@ -155,25 +195,6 @@ class _Field:
         if view.nbytes != self.size:
             raise InvalidArgument(f"{self.where} is {self.wants}, not {view.nbytes}: {value!r} does not fit")
         block[self.offset : self.offset + self.size] = view.tobytes()
-
-
-def _pointer(value, where: str, admit: Callable[[Any], None] | None) -> tuple[int, tuple]:
-    """The address that a kernel is to be given, and what keeps the memory alive."""
-    address = getattr(value, "address", None)
-    if address is not None:
-        if admit is not None:
-            admit(value)
-        return address, (value.buffer.handle(),)
-    if hasattr(value, "__index__") and not isinstance(value, bool):
-        number = operator.index(value)
-        if 0 <= number < 1 << 64:
-            return number, ()
-    advice = ""
-    if hasattr(value, "__array_interface__"):
-        advice = "; a numpy array must be locked for the GPU: runtime.lock(array, agents)"
-    raise InvalidArgument(
-        f"{where} is a pointer: a buffer, a part of one or an address, not {type(value).__name__} {value!r}{advice}"
-    )
 
 
 def _fields(kernel: KernelInfo) -> list[_Field]:

@@ -165,6 +165,6 @@ class Launch:
         self._held = ()  # the block before may be free with this
         changes = arguments.changes
         kernarg = self.kernel.kernargs.take(arguments.block)
-        self._held = (code, kernarg, *(handle for several in arguments.held for handle in several))
+        self._held = (code, kernarg, *arguments.buffers())
         self._fields.kernarg_address = kernarg.address if kernarg else 0
         self._packed = changes

@@ -10,7 +10,7 @@ from hsakit import codeobject, geometry
 from hsakit.arguments import Arguments, Values
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
-from hsakit.ffi.errors import InvalidArgument, check_hsa
+from hsakit.ffi.errors import check_hsa
 from hsakit.geometry import Extent
 from hsakit.hsa.dispatch import Kernargs, Launch
 from hsakit.hsa.lifetime import CODE, Closable, Handle
@@ -158,12 +158,4 @@ class Kernel:
         self.executable.handle()
         shape = geometry.check(self.info, grid, block, lds, self.agent.limits)
         word = header(HSA.HSA_PACKET_TYPE_KERNEL_DISPATCH, barrier=barrier, acquire=acquire, release=release)
-        return Launch(self, shape, Arguments(self.info, args, self._admit), word)
-
-    def _admit(self, span) -> None:
-        """Without the grant the kernel would fault, far from the line that is wrong."""
-        if self.agent not in getattr(span.buffer, "grants", (self.agent,)):
-            raise InvalidArgument(
-                f"{self.agent.label} was not granted access to {span}: name it in allocate(access=...), or call the "
-                "buffer's allow_access"
-            )
+        return Launch(self, shape, Arguments(self.info, args, self.agent), word)

@@ -8,6 +8,7 @@ typedef uint64_t hsakit_const_address;  /* const void * */
 typedef uint32_t hsakit_enum;           /* an enumeration of which the values depend on the version */
 
 typedef hsakit_opaque hipFunction_t;
+typedef hsakit_opaque hipModule_t;
 typedef hsakit_opaque hipStream_t;
 typedef hsakit_opaque hipEvent_t;
 typedef hsakit_address hipDeviceptr_t;
@@ -180,6 +181,12 @@ hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
 hipError_t hipEventQuery(hipEvent_t event);
 hipError_t hipEventElapsedTime(float *ms, hipEvent_t start, hipEvent_t stop);
 hipError_t hipEventDestroy(hipEvent_t event);
+
+/* ---- modules ---- */
+
+hipError_t hipModuleLoadData(hipModule_t *module, const void *image);
+hipError_t hipModuleUnload(hipModule_t module);
+hipError_t hipModuleGetFunction(hipFunction_t *function, hipModule_t module, const char *kname);
 
 /* ---- kernels ---- */
 
