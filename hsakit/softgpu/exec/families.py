@@ -4,6 +4,7 @@ from . import (  # noqa: F401
     atomics,
     buffer,
     control,
+    hwreg,
     indexing,
     lds,
     lds_atomics,

@@ -121,14 +121,9 @@ for n in (1, 2, 3, 4):
     salu(f"s_lshl{n}_add_u32", "u32 = u32 u32", _lshl_add, "pair")
 
 
-def _minmax(choose):
-    return lambda a, b: (choose(a, b), choose(a, b) == a)
-
-
-salu("s_min_i32", "i32 = i32 i32", _minmax(np.minimum), "pair")
-salu("s_max_i32", "i32 = i32 i32", _minmax(np.maximum), "pair")
-salu("s_min_u32", "u32 = u32 u32", _minmax(np.minimum), "pair")
-salu("s_max_u32", "u32 = u32 u32", _minmax(np.maximum), "pair")
+for type_ in ("i32", "u32"):  # SCC: whether the first is chosen
+    salu(f"s_min_{type_}", f"{type_} = {type_} {type_}", lambda a, b: (np.minimum(a, b), a < b), "pair")
+    salu(f"s_max_{type_}", f"{type_} = {type_} {type_}", lambda a, b: (np.maximum(a, b), a >= b), "pair")
 
 salu("s_sext_i32_i8", "i32 = u32", lambda a: np.asarray(a).astype(np.int8).astype(I32))
 salu("s_sext_i32_i16", "i32 = u32", lambda a: np.asarray(a).astype(np.int16).astype(I32))
@@ -344,63 +339,38 @@ def s_saveexec(instruction):
     return step
 
 
-@op("s_wqm_b64")
-def s_wqm(instruction):
+@op("s_andn1_wrexec_b64", "s_andn2_wrexec_b64")
+def s_wrexec(instruction):
+    combine = SAVEEXEC[instruction.name.split("_")[1]]
     write, source = write_scalar(instruction.operands[0], "u64"), scalar(instruction.operands[1], "u64")
 
     def step(g):
-        a = np.broadcast_to(source(g), (g.n,))
-        quads = _bits(a).reshape(g.n, -1, 4).any(axis=2).repeat(4, axis=1)
-        result = np.packbits(quads, axis=1, bitorder="little").view(U64)[:, 0]
-        g.scc = result != 0
-        write(g, result)
+        old = g.s64(EXEC)
+        new = np.ascontiguousarray(combine(np.broadcast_to(source(g), old.shape), old))
+        write(g, new)
+        g.set_s64(EXEC, new)
+        g.scc = new != 0
 
     return step
 
 
-# -- hardware registers ------------------------------------------------------------------------------------------------
+def _quads(a) -> np.ndarray:
+    """Whether any bit of each group of four is set: [n, groups]."""
+    bits = _bits(a)
+    return bits.reshape(len(bits), -1, 4).any(axis=2)
 
 
-def _hwreg(instruction: Instruction, o) -> tuple[str, int, int]:
-    inside = [part.strip() for part in str(o.value)[len("hwreg(") : -1].split(",")]
-    offset, width = (int(inside[1]), int(inside[2])) if len(inside) == 3 else (0, 32)
-    return inside[0], offset, width
+def _packed(bits: np.ndarray, dtype) -> np.ndarray:
+    out = np.zeros((len(bits), 8 * dtype().itemsize), bool)
+    out[:, : bits.shape[1]] = bits
+    return np.packbits(out, axis=1, bitorder="little").view(dtype)[:, 0]
 
 
-@op("s_getreg_b32")
-def s_getreg(instruction):
-    name, offset, width = _hwreg(instruction, instruction.operands[1])
-    registers = {
-        "HW_REG_MODE": lambda w: w.mode,
-        "HW_REG_HW_ID": lambda w: w.hw_id,
-        "HW_REG_XCC_ID": lambda w: w.xcc_id,
-        "HW_REG_TRAPSTS": lambda w: np.zeros(w.n, U32),
-    }
-    if name not in registers:
-        raise IllegalInstruction(f"{instruction.text}: register {name} is not modelled")
-    read, write = registers[name], write_scalar(instruction.operands[0], "u32")
-    mask = U32((1 << width) - 1)
-    return lambda g: write(g, read(g.w)[g.sel] >> U32(offset) & mask)
-
-
-@op("s_setreg_b32", "s_setreg_imm32_b32")
-def s_setreg(instruction):
-    name, offset, width = _hwreg(instruction, instruction.operands[0])
-    if name != "HW_REG_MODE":
-        raise IllegalInstruction(f"{instruction.text}: register {name} is not modelled")
-    source, mask = scalar(instruction.operands[1], "u32"), (1 << width) - 1
-
-    def step(g):
-        kept = g.w.mode[g.sel] & U32(~(mask << offset) & 0xFFFFFFFF)
-        g.set_mode(kept | (source(g) & U32(mask)) << U32(offset))
-
-    return step
-
-
-@op("s_memrealtime", "s_memtime")
-def s_memrealtime(instruction):
-    index = instruction.operands[0].index
-    return lambda g: g.set_s64(index, np.full(g.n, g.w.clock(), np.uint64))
+for bits in (32, 64):
+    u = TYPES[f"u{bits}"]
+    salu(f"s_wqm_b{bits}", f"u{bits} = u{bits}", lambda a, u=u: _packed(_quads(a).repeat(4, axis=1), u), "nz")
+    salu(f"s_quadmask_b{bits}", f"u{bits} = u{bits}", lambda a, u=u: _packed(_quads(a), u), "nz")
+salu("s_bitreplicate_b64_b32", "u64 = u32", lambda a: _packed(_bits(a).repeat(2, axis=1), U64))
 
 
 @op("s_movrels_b32", "s_movrels_b64", "s_movreld_b32", "s_movreld_b64")

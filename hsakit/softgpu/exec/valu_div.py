@@ -2,7 +2,8 @@
 V_DIV_FMAS is the last of them and takes the scale back, V_DIV_FIXUP puts the special cases right.
 
 Where the ISA guide's text contradicts itself (a denominator near the largest number scaled *up*; a fixed 2**32 to take
-any scale back), this is what parts were seen to do and what makes the compiler's sequence come out right.
+any scale back; a quotient that is NaN because the steps overflowed), this is what parts were seen to do and what makes
+the compiler's sequence come out right.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from .vector_float import RESULT, Governed, by_mode, float_valu
 # the power of 2 that operands are scaled by; the quotient's exponent from which on they are; the largest exponent field
 # of a tiny numerator
 SCALES = {"f32": (64, 96, 23), "f64": (128, 768, 53)}
-# quotients with a smaller exponent are zero (of f16, none)
-UNDERFLOW = {np.dtype(np.float32): -150, np.dtype(np.float64): -1075, np.dtype(np.float16): -64}
+# quotients with a smaller exponent are zero (of f16, none is)
+UNDERFLOW = {np.dtype(np.float32): -150, np.dtype(np.float64): -1075}
 
 
 def _scale(value, denominator, numerator, type_: str):
@@ -85,8 +86,11 @@ def _fixup(quotient, denominator, numerator):
     f = FORMATS[quotient.dtype]
     sign = np.where(np.signbit(denominator) ^ np.signbit(numerator), dtype(-1), dtype(1))
     below, above = np.abs(denominator), np.abs(numerator)
-    zero = floats.exponent(numerator) - floats.exponent(denominator) < UNDERFLOW[quotient.dtype]
-    result = np.copysign(np.where(zero, dtype(0), quotient), sign)
+    size = np.abs(quotient)
+    if quotient.dtype in UNDERFLOW:
+        zero = floats.exponent(numerator) - floats.exponent(denominator) < UNDERFLOW[quotient.dtype]
+        size = np.where(zero, dtype(0), np.where(np.isnan(size), dtype(np.inf), size))  # the steps overflowed
+    result = np.copysign(size, sign)
     result = np.where((below == np.inf) | (above == 0), np.copysign(dtype(0), sign), result)
     result = np.where((below == 0) | (above == np.inf), np.copysign(dtype(np.inf), sign), result)
     result = np.where((below == 0) & (above == 0) | (below == np.inf) & (above == np.inf), f.nan, result)

@@ -1,7 +1,7 @@
 """The oracle's arithmetic: IEEE 754 on bit patterns with Python's integers and fractions, no numpy.
 
-Numbers are bits; ``size`` is 16, 32 or 64.  Where several results are right (which of two NaNs is handed on), a function
-returns a set of bit patterns.
+Numbers are bits; ``size`` is 16, 32 or 64.  Where several results are right (which of two NaNs is handed on), a
+function returns a set of bit patterns.
 """
 
 from __future__ import annotations

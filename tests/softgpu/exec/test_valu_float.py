@@ -107,7 +107,7 @@ def test_a_literal_is_the_high_half_of_a_double():
     )  # fmt: skip
 
 
-# -- fused ---------------------------------------------------------------------------------------------------------------
+# -- fused -------------------------------------------------------------------------------------------------------------
 
 FUSED = {
     "v_fma_f32 v1, v2, v3, v4": False,
@@ -244,7 +244,7 @@ def test_legacy_multiplication_has_zero_times_anything():
     check_vector("v_mul_legacy_f32 v1, v2, v3", [32, 32], 32, oracle)
 
 
-# -- min and max ---------------------------------------------------------------------------------------------------------
+# -- min and max -------------------------------------------------------------------------------------------------------
 
 
 def _three(pick, ieee_mode):
@@ -273,7 +273,7 @@ def test_min_max_of_three(mode):
     check_vector("v_max_f32_e32 v1, v2, v3", [32] * 2, 32, lambda a, b: ieee.maximum(a, b, 32, is_ieee), mode=mode)
 
 
-# -- of one number -------------------------------------------------------------------------------------------------------
+# -- of one number -----------------------------------------------------------------------------------------------------
 
 
 def _rounded(function, size):
@@ -348,9 +348,7 @@ def _within_one_place(function, size=32):
         special = function(a)
         if not isinstance(special, float):
             return special
-        value = Fraction(special)
-        near = ieee.encode(value, size)
-        places = {near, ieee.encode(value * (1 + Fraction(1, 1 << 51)), size), ieee.encode(value * (1 - Fraction(1, 1 << 51)), size)}
+        places = {ieee.encode(Fraction(special) * (1 + Fraction(k, 1 << 51)), size) for k in (-1, 0, 1)}
         return {ieee.flush(x, size) for x in places} if size == 32 else places
 
     return oracle
@@ -464,8 +462,9 @@ def test_sine_and_cosine_of_revolutions():
 
 
 def test_trig_preop_gives_segments_of_two_over_pi():
-    two_over_pi = 2 / Fraction("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534"
-                               "2117067982148086513282306647093844609550582231725359408128481117450284102701938521105559644622")  # fmt: skip
+    pi = ("3.141592653589793238462643383279502884197169399375105820974944592307816406286208998628034825342117067982148"
+          "0865132823066470938446095505822317253594081284811174502841027019385211055596446229489549303819")  # fmt: skip
+    two_over_pi = 2 / Fraction(pi)
     w = make_waves()
     for lane in range(4):
         w.vgpr[2, 0, lane], w.vgpr[3, 0, lane], w.vgpr[4, 0, lane] = 0, 0x3FF00000, lane
@@ -482,7 +481,7 @@ def test_trig_preop_gives_segments_of_two_over_pi():
     assert ieee.exact(value, 64) * Fraction(2) ** (2046 - 1077 - 128) < 1
 
 
-# -- comparisons ---------------------------------------------------------------------------------------------------------
+# -- comparisons -------------------------------------------------------------------------------------------------------
 
 
 def _relation(name, size):
@@ -539,7 +538,7 @@ def test_class(size):
     check_mask(f"v_cmpx_class_f{size}_e32 vcc, {first}, v6", [size, which], oracle)
 
 
-# -- the MODE register ---------------------------------------------------------------------------------------------------
+# -- the MODE register -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
