@@ -64,6 +64,11 @@ class Pattern:
         if not 0 <= self.seed <= MASK:
             raise InvalidArgument(f"seed {self.seed}: a pattern's seed is 0 to 2**64 - 1")
 
+    @property
+    def base(self) -> int:
+        """What a device has to know of seed and rank: word w is made from w * STRIDE + base, as kernels_src does."""
+        return seed_key(self.seed) + (self.rank << WORD_BITS) * STRIDE & MASK
+
     def bytes(self, offset: int, nbytes: int) -> np.ndarray:
         """The `nbytes` bytes from byte `offset` on, as a new uint8 array."""
         out = np.empty(nbytes, dtype=np.uint8)
@@ -83,14 +88,14 @@ class Pattern:
         skip = offset % 8
         word = offset // 8
         words = (skip + nbytes + 7) // 8
-        key = seed_key(self.seed) + (self.rank << WORD_BITS) * STRIDE
+        base = self.base
         x = np.empty(min(words, _CHUNK), dtype="<u8")
         y = np.empty_like(x)
         done = 0
         while done < nbytes:
             n = min(words, _CHUNK)
             x, y = x[:n], y[:n]
-            np.add(_RAMP[:n], np.uint64((word * STRIDE + key) & MASK), out=x)
+            np.add(_RAMP[:n], np.uint64((word * STRIDE + base) & MASK), out=x)
             np.right_shift(x, _SHIFT, out=y)
             np.bitwise_xor(x, y, out=x)
             np.multiply(x, _FACTOR, out=x)
