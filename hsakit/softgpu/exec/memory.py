@@ -94,24 +94,29 @@ class LaneMemory:
         return self._host_many(addresses, nbytes, write)
 
     def _host_many(self, addresses: np.ndarray, nbytes: int, write: bool) -> np.ndarray:
-        """The same, page by page: lanes in several allocations, or one of them at fault."""
+        """The same, page by page: lanes in several allocations, or some of them at fault."""
         pages, inverse = np.unique(addresses // np.uint64(PAGE), return_inverse=True)
-        shifts = np.empty(len(pages), np.int64)
-        for i, page in enumerate(pages.tolist()):
-            try:
-                shifts[i] = self._shift(page * PAGE, write)
-            except MemoryFault:
-                self._fault(addresses, int(np.flatnonzero(inverse == i)[0]), nbytes, write)
-        # Lanes whose last byte lies on another page than the first: that one must be there too, and follow in the host.
-        across = np.flatnonzero((addresses + np.uint64(nbytes - 1)) // np.uint64(PAGE) != addresses // np.uint64(PAGE))
-        for lane in across.tolist():
-            last = (int(addresses[lane]) + nbytes - 1) // PAGE * PAGE
-            try:
-                self._space.place(self._gpu, int(addresses[lane]), nbytes, write)
-                self._shift(last, write)
-            except MemoryFault:
-                self._fault(addresses, lane, nbytes, write)
+        # lanes of which the last byte lies on another page than the first: that one must be there, too
+        ends = (addresses + np.uint64(nbytes - 1)) // np.uint64(PAGE)
+        across = np.flatnonzero(ends != addresses // np.uint64(PAGE))
+        try:
+            shifts = np.array([self._shift(page * PAGE, write) for page in pages.tolist()], np.int64)
+            for address in addresses[across].tolist():
+                self._check(address, nbytes, write)
+        except MemoryFault:
+            for lane, address in enumerate(addresses.tolist()):
+                try:
+                    self._check(address, nbytes, write)
+                except MemoryFault as fault:
+                    raise LaneFault(fault, lane) from None
+            raise
         return addresses.view(np.int64) + shifts[inverse]
+
+    def _check(self, address: int, nbytes: int, write: bool) -> None:
+        """One lane's access, all of it."""
+        self._space.place(self._gpu, address, nbytes, write)
+        for page in {address // PAGE * PAGE, (address + nbytes - 1) // PAGE * PAGE}:
+            self._shift(page, write)
 
     def _shift(self, page: int, write: bool) -> int:
         """From a page's address to where the host reaches it."""
@@ -119,14 +124,3 @@ class LaneMemory:
         if place.foreign and not self._space.reachable(page, PAGE, write):
             raise MemoryFault(self._gpu, page, PAGE, "pinned host memory that the process has unmapped or protected")
         return place.pointer - page
-
-    def _fault(self, addresses: np.ndarray, lane: int, nbytes: int, write: bool) -> None:
-        """Raise what is wrong with a lane's access, by its own address."""
-        address = int(addresses[lane])
-        try:
-            self._space.place(self._gpu, address, nbytes, write)
-            for page in {address // PAGE * PAGE, (address + nbytes - 1) // PAGE * PAGE}:
-                self._shift(page, write)
-        except MemoryFault as fault:
-            raise LaneFault(fault, lane) from None
-        raise AssertionError(f"no fault at {address:#x}")
