@@ -1,7 +1,7 @@
 """The thread that plays all packet processors and engines of the node.
 
 Queues announce work by writing a doorbell, a word of memory: nobody tells us, so the thread looks.  It looks often
-while there is work and ever less often when there is none (an idle node costs about one per cent of a core).  All
+while there is work and ever less often when there is none (an idle node costs one to two per cent of a core).  All
 queues advance in turn, a bounded amount each, so that none starves and two that wait for each other both move.
 
 One lock, :attr:`Processor.lock`, stands for the hardware's exclusion between a queue that runs and a driver call that
@@ -32,7 +32,7 @@ log = logging.getLogger("hsakit.softgpu")
 BUDGET = 64  # packets, or what takes as long, that a queue advances before it is another's turn
 # (idle for less than, then sleep), seconds.  Never without a pause: a thread that only yields uses up its share of a
 # busy machine's processors and is then passed over for milliseconds; one that sleeps is let in as soon as it wakes.
-NAPS = ((0.002, 20e-6), (0.02, 50e-6), (0.2, 200e-6), (2.0, 1e-3), (float("inf"), 2e-3))
+NAPS = ((0.002, 20e-6), (0.02, 50e-6), (0.2, 200e-6), (1.0, 1e-3), (float("inf"), 3e-3))
 PR_SET_TIMERSLACK = 29
 SWITCH_INTERVAL = 2e-4
 

@@ -118,6 +118,12 @@ threading.Thread(target=lambda: raw.wait(gate, 3600), daemon=True).start()
     assert "softgpu" not in done.stderr and "cffi" not in done.stderr and "Fatal" not in done.stderr
 
 
+def test_too_little_address_space_says_what_to_raise():
+    done = child("import resource; resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30)); Raw()")
+    assert done.returncode == 1
+    assert "256 GiB of address space" in done.stderr and "ulimit -v" in done.stderr
+
+
 def folders(where: Path) -> list[Path]:
     return list(where.glob("hsakit-node-*"))
 
