@@ -258,7 +258,7 @@ class Device:
 
     def fill(self, dst: Span, value: int, width: int = 1, deadline: float = 30.0) -> None:
         """Fill by the default stream, and wait for it. See ``Stream.fill``."""
-        self.default_stream.fill(dst, value, width)
+        self.default_stream.fill(dst, value, width, deadline)
         self.default_stream.synchronize(deadline)
 
     # Peers

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 STREAM, EVENT, MODULE = QUEUE, SIGNAL, MEMORY  # in the order of destruction
 _BUS_ID_LENGTH = 64
+_LAST_WORK = 1.0  # seconds that the end of the interpreter waits for work in flight
 
 _platform: Platform | None = None
 _lock = threading.Lock()
@@ -81,13 +84,25 @@ class Platform:
         self.registry = _Registry(self._settle)
         self.streams: set[State] = set()  # those not yet destroyed
         self.devices: tuple[Device, ...] = self._find_devices()
+        atexit.register(self._end)
 
     def __repr__(self) -> str:
         return f"<Platform HIP {self.abi}, {len(self.devices)} devices>"
 
     def _settle(self) -> None:
         for state in list(self.streams):
-            state.settle()
+            state.idle()
+
+    def _end(self) -> None:
+        """Let streams finish and destroy them, while all that serves them is there. What stays busy is left alone."""
+        if fork.forked:
+            return
+        end = time.monotonic() + _LAST_WORK
+        for state in list(self.streams):
+            while not state.idle() and time.monotonic() < end:
+                time.sleep(1e-3)
+            if state.raw and state.idle():
+                state.destroy()
 
     def _find_devices(self) -> tuple[Device, ...]:
         from hsakit.hip.device import Device  # here: devices are made of what this module has

@@ -15,7 +15,7 @@ from hsakit.ffi.errors import InvalidArgument, check_hip
 from hsakit.hip.event import Event
 from hsakit.hip.platform import STREAM
 from hsakit.hip.stream_state import State
-from hsakit.hip.transfer import Transfer, check_rows, side, size
+from hsakit.hip.transfer import Transfer, check_rows, side, size, waits
 from hsakit.hsa.lifetime import Closable, Handle
 from hsakit.hsa.memory import Span
 
@@ -36,14 +36,8 @@ class StreamHandle(Handle):
     def __init__(self, state: State):
         self.state = state
         platform = state.device.platform
-        destroy = partial(platform.registry.when, state.idle, partial(_destroy, state))
+        destroy = partial(platform.registry.when, state.idle, state.destroy)
         super().__init__(platform.registry, state.raw, STREAM, destroy)
-
-
-def _destroy(state: State) -> None:
-    state.device.platform.streams.discard(state)
-    # hipError_t hipStreamDestroy(hipStream_t stream)
-    check_hip("hipStreamDestroy", state.device.platform.lib.hipStreamDestroy(state.raw))
 
 
 def create(device: Device, priority: str, blocking: bool | None, cu_mask: CuMask | None) -> Stream:
@@ -123,6 +117,11 @@ class Stream(Closable[StreamHandle]):
     def __hash__(self) -> int:
         return id(self._handle)
 
+    def close(self) -> None:
+        """Give it up; it is destroyed when its work is done. The default stream is HIP's and stays."""
+        if self._handle is not None and self._handle.raw:
+            super().close()
+
     def state(self) -> State:
         """What is submitted to it. ClosedError, ForkError."""
         return self.handle().state
@@ -174,8 +173,8 @@ class Stream(Closable[StreamHandle]):
     ) -> None:
         """Copy ``nbytes``, by default all: between buffers of any devices, pinned memory and arrays of the host.
 
-        With an array, or other memory that HIP did not allocate, the stream is waited for before and after, and
-        ``deadline`` (seconds) bounds each wait; else the call returns at once.
+        Returns at once where one side is on a device and HIP allocated the other. All other copies HIP makes while the
+        caller waits: for these the stream is waited for before and after, ``deadline`` (seconds) bounds each wait.
         """
         to, source = side(dst, "dst", writable=True), side(src, "src")
         n = size(to, source, nbytes)
@@ -193,7 +192,7 @@ class Stream(Closable[StreamHandle]):
             call = "hipMemcpyAsync"
             function = partial(lib.hipMemcpyAsync, to.address, source.address, n, HIP.hipMemcpyDefault)
         flight = Transfer(f"the copy of {n} bytes from {source.name} to {to.name}", to.keeps, source.keeps)
-        self._transfer(call, function, flight, to.pageable or source.pageable, deadline)
+        self._transfer(call, function, flight, waits(to, source), deadline)
 
     def copy_2d(
         self,
@@ -220,10 +219,13 @@ class Stream(Closable[StreamHandle]):
         )
         words = f"the copy of {height} rows of {width} bytes from {source.name} to {to.name}"
         flight = Transfer(words, to.keeps, source.keeps)
-        self._transfer("hipMemcpy2DAsync", function, flight, to.pageable or source.pageable, deadline)
+        self._transfer("hipMemcpy2DAsync", function, flight, waits(to, source), deadline)
 
-    def fill(self, dst: Span, value: int, width: int = 1) -> None:
-        """Fill memory of HIP's with a number of ``width`` bytes: 1, 2 or 4."""
+    def fill(self, dst: Span, value: int, width: int = 1, deadline: float = 30.0) -> None:
+        """Fill memory that HIP allocated with a number of ``width`` bytes: 1, 2 or 4.
+
+        Returns at once if it is on a device, else waits as ``copy`` does.
+        """
         if width not in _FILLS:
             raise InvalidArgument(f"width {width!r}: a fill repeats a number of 1, 2 or 4 bytes")
         if not isinstance(value, int) or not -(1 << 8 * width - 1) <= value < 1 << 8 * width:
@@ -243,15 +245,15 @@ class Stream(Closable[StreamHandle]):
         # hipError_t hipMemsetD16Async(hipDeviceptr_t dest, unsigned short value, size_t count, hipStream_t stream)
         # hipError_t hipMemsetD32Async(hipDeviceptr_t dst, int value, size_t count, hipStream_t stream)
         function = partial(getattr(self.device.platform.lib, call), to.address, value, to.nbytes // width)
-        self._transfer(call, function, Transfer(f"the fill of {to.name}", to.keeps), False, 0.0)
+        self._transfer(call, function, Transfer(f"the fill of {to.name}", to.keeps), to.device is None, deadline)
 
-    def _transfer(self, call: str, function, flight: Transfer, pageable: bool, deadline: float) -> None:
+    def _transfer(self, call: str, function, flight: Transfer, waits: bool, deadline: float) -> None:
         """Hand it to HIP, whose function takes the stream as its last argument."""
         state = self.state()
-        if pageable:  # HIP copies while the caller waits: so that this wait ends, nothing may be before it
+        if waits:  # HIP waits inside the call, for ever if need be: nothing may be left to wait for
             state.wait(deadline)
         with self.device.current_for(state.raw):
             status = function(state.raw)
         state.submit(call, status, flight)
-        if pageable:
+        if waits:
             self.synchronize(deadline)

@@ -90,6 +90,14 @@ class State:
             self.device.give_event(event)
         self.complete(mark)
 
+    def destroy(self) -> None:
+        """Destroy HIP's stream, which should be idle: HIP waits for it."""
+        if self not in self.device.platform.streams:  # by the end of the interpreter
+            return
+        self.device.platform.streams.discard(self)
+        # hipError_t hipStreamDestroy(hipStream_t stream)
+        check_hip("hipStreamDestroy", self._lib.hipStreamDestroy(self.raw))
+
     def explain(self) -> str:
         """What is missing, in words."""
         with self._lock:

@@ -18,7 +18,7 @@ class Side(NamedTuple):
     nbytes: int
     name: str
     keeps: object
-    pageable: bool  # memory that HIP does not know: it copies to and from it only while the caller waits
+    pageable: bool  # memory that HIP does not know
     device: int | None  # the ordinal, of memory on a device
 
 
@@ -41,6 +41,11 @@ def side(memory: Span | np.ndarray, name: str, writable: bool = False) -> Side:
         words = f"an array of {memory.nbytes} bytes"
         return Side(memory.ctypes.data, memory.nbytes, words, memory, True, None)
     raise InvalidArgument(f"{name}: {memory!r} is neither a Buffer, a slice of one, nor a numpy array")
+
+
+def waits(dst: Side, src: Side) -> bool:
+    """Whether HIP copies while the caller waits: memory that it does not know, or memory of the host on both sides."""
+    return dst.pageable or src.pageable or (dst.device is None and src.device is None)
 
 
 class Transfer:
