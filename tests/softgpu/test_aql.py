@@ -6,6 +6,8 @@ import struct
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hsakit.softgpu.aql import UnsupportedPacket
 from hsakit.softgpu.memory import MemoryFault
@@ -178,6 +180,30 @@ def test_memory_that_is_freed_under_a_queue_is_a_fault(bench, hand):
     with pytest.raises(MemoryFault) as caught:
         hand.step()
     assert caught.value.address == ring.start
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([0, 1, 3, 4, 5, 6, 255]), st.binary(min_size=62, max_size=62), st.data())
+def test_garbage_stops_the_queue_and_nothing_else(bench, kind, contents, data):
+    """Any packet but a dispatch, with some real addresses in it."""
+    hand = ByHand(bench)
+    bytes_ = bytearray(struct.pack("<H", 0x1500 | kind) + contents)
+    for at in data.draw(st.lists(st.sampled_from([8, 16, 24, 32, 40, 56]), max_size=6)):
+        bytes_[at : at + 8] = struct.pack("<Q", hand.base + data.draw(st.integers(-16, 4100)))
+    if kind == 0:
+        bytes_[2:8] = struct.pack("<HI", 1, 0xC0023F00)
+        bytes_[8:20] = struct.pack(
+            "<QI", hand.base + data.draw(st.integers(-16, 4100)) & ~3, data.draw(st.integers(0, 2**20))
+        )
+        commands = data.draw(st.lists(st.sampled_from([0xC0055800, 0xC0001000, 0, 0xFFFFFFFF_FFFFFFFF]), max_size=9))
+        hand.words[: len(commands)] = memoryview(struct.pack(f"<{len(commands)}Q", *commands)).cast("B").cast("Q")
+    hand.put(0, bytes(bytes_))
+    hand.queue.ring_doorbell(data.draw(st.sampled_from([0, 5, 2**63])))
+    try:
+        for _ in range(3):
+            hand.step()
+    except (UnsupportedPacket, MemoryFault):
+        pass
 
 
 # -- through the real runtime -----------------------------------------------------------------------------------------

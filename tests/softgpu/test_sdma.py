@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hsakit.softgpu.events import Event
 from hsakit.softgpu.faults import parse
@@ -180,6 +182,30 @@ def test_a_planted_fault_flips_one_bit_wherever_the_bytes_go(bench, engine, fore
         engine.run(*linear(target, source, 64))
         assert out[:64] == expected
     assert bench.driver.counters[0]["sdma_copy_engine_2"] >= 3
+
+
+HEADERS = [0, 1, 0x401, 5, 6, 8, 0xB0000008, 0x5E00000A, 0x20D]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(HEADERS), st.lists(st.integers(0, 2**32 - 1), max_size=13)), max_size=8),
+    st.data(),
+)
+def test_garbage_stops_the_queue_and_nothing_else(bench, packets, data):
+    """Known packets with any contents, some of whose addresses are real: nothing but the errors that stop a queue."""
+    base, _ = bench.memory(8192)
+    engine = Engine(bench, size=4096)
+    for header, rest in packets:
+        for i in range(0, len(rest) - 1, data.draw(st.sampled_from([1, 2, 5]))):
+            rest[i : i + 2] = words(base + data.draw(st.integers(-64, 8200)))
+        engine.put(header ^ data.draw(st.sampled_from([0, 0, 0, 1 << 16, 1 << 29])), *rest)
+    try:
+        for _ in range(200):
+            engine.queue.step(64)
+    except (UnknownPacket, MemoryFault):
+        pass
+    bench.space.remove(bench.space.find(base))
 
 
 # -- what the runtime writes -------------------------------------------------------------------------------------------
