@@ -113,6 +113,7 @@ def s_barrier(instruction):
 def s_sleep(instruction):
     def step(g):
         g.w.pc[g.sel] = instruction.next
+        g.w.sleep()
         return YIELD
 
     return step

@@ -81,6 +81,10 @@ class Waves:
         else:
             self._looks[instruction] = addresses
 
+    def sleep(self) -> None:
+        """What is looked at after a nap is not taken for impatience: its loop gives way by itself."""
+        self._looks.clear()
+
 
 class Group:
     """Waves that stand at one program counter.  ``sel`` selects them in every array: a slice where they are

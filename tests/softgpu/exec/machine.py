@@ -63,7 +63,8 @@ class Text(Program):
         line = self._lines[address]
         if line.startswith(("s_branch", "s_cbranch", "s_call")):
             label = line.split()[-1]
-            line = line.replace(label, str((self.labels[label] - address - 4) // 4 & 0xFFFF))
+            if label in self.labels:
+                line = line.replace(label, str((self.labels[label] - address - 4) // 4 & 0xFFFF))
         return parse(line, address, 4)
 
     def _fetch(self, address: int, size: int) -> bytes:
