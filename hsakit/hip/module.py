@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hsakit import codeobject, geometry
 from hsakit.arguments import Arguments, Values
@@ -13,15 +13,18 @@ from hsakit.ffi._hip import ffi
 from hsakit.ffi.errors import InvalidArgument, check_hip
 from hsakit.geometry import Extent, Geometry
 from hsakit.hip.platform import MODULE
+from hsakit.hsa import fork
 from hsakit.hsa.lifetime import Closable, Handle
 
 if TYPE_CHECKING:
     from hsakit.codeobject import CodeObject, KernelInfo
     from hsakit.hip.device import Device
     from hsakit.hip.stream import Stream
+    from hsakit.hip.stream_state import State
 
 # hip_runtime_api.h: #define HIP_LAUNCH_PARAM_BUFFER_POINTER ((void*)0x01), _BUFFER_SIZE 0x02, _END 0x03
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 3
+_STREAMS = 64  # of which a launch remembers how to call HIP for them
 
 
 class Module(Closable[Handle]):
@@ -120,16 +123,18 @@ class Launch:
         self.geometry = shape
         self.arguments = arguments
         self._module = kernel.module
-        self._words = f"a launch of {kernel.name}"
-        self._call = kernel.device.platform.lib.hipModuleLaunchKernel
-        self._sizes = (*shape.grid, *shape.block, shape.lds)
-        self._function = kernel.function
         # HIP copies the arguments within the call, and adds the hidden ones by itself.
         self._block = ffi.from_buffer(arguments.block)
         self._nbytes = ffi.new("size_t *", arguments.nbytes)
         items = (_BUFFER_POINTER, self._block, _BUFFER_SIZE, self._nbytes, _END)
         self._extra = ffi.new("void *[]", [ffi.cast("void *", item) for item in items])
-        self._flight = _Flight(self._words, ())
+        self._call = ffi.cast("hsakit_launch", kernel.device.platform.lib.hipModuleLaunchKernel)
+        (x, y, z), (u, v, _) = shape.grid, shape.block
+        self._start, self._middle, self._end = (
+            ffi.new("hsakit_two *", pair)[0] for pair in ((kernel.function, x), (y, z), (u, v))
+        )
+        self._rests: dict[State, Any] = {}  # the last arguments of the call, for the streams it was launched on
+        self._flight = _Flight(f"a launch of {kernel.name}", ())
         self._packed = -1  # the change of the arguments that the flight keeps
 
     def __repr__(self) -> str:
@@ -141,20 +146,37 @@ class Launch:
 
     def launch(self, stream: Stream) -> None:
         """Submit it to a stream of the kernel's device. Nothing is allocated while the arguments stay what they are."""
-        module = self._module._handle or self._module.handle()
-        state = stream.state()
-        if state.device is not self.kernel.device:
-            raise InvalidArgument(f"{self.kernel!r} cannot run on {state.label}")
+        handle = stream._handle
+        if handle is None or self._module._handle is None or fork.forked:
+            self._refuse(stream)
+        state = handle.state
+        rest = self._rests.get(state) or self._rest(state)
         if self._packed != self.arguments.changes:
-            self._packed = self.arguments.changes
-            self._flight = _Flight(self._words, (module, self.arguments.buffers()))
-        raw = state.raw
+            self._hold()
         # hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned int gridDimX, unsigned int gridDimY,
         #     unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
         #     unsigned int sharedMemBytes, hipStream_t stream, void **kernelParams, void **extra)
-        if raw:
-            status = self._call(self._function, *self._sizes, raw, ffi.NULL, self._extra)
+        if state.raw:
+            status = self._call(self._start, self._middle, self._end, rest)
         else:
             with self.kernel.device.current():
-                status = self._call(self._function, *self._sizes, raw, ffi.NULL, self._extra)
+                status = self._call(self._start, self._middle, self._end, rest)
         state.submit("hipModuleLaunchKernel", status, self._flight)
+
+    def _refuse(self, stream: Stream) -> None:
+        stream.handle()
+        self._module.handle()
+
+    def _rest(self, state: State):
+        if state.device is not self.kernel.device:
+            raise InvalidArgument(f"{self.kernel!r} cannot run on {state.label}")
+        shape = self.geometry
+        rest = ffi.new("hsakit_launch_rest *", (shape.block[2], shape.lds, state.raw, ffi.NULL, self._extra))[0]
+        if len(self._rests) == _STREAMS:
+            self._rests.clear()
+        self._rests[state] = rest
+        return rest
+
+    def _hold(self) -> None:
+        self._packed = self.arguments.changes
+        self._flight = _Flight(self._flight.words, (self._module.handle(), self.arguments.buffers()))
