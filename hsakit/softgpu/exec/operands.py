@@ -187,7 +187,7 @@ def read_mask(o: Operand) -> Read:
 
 
 def parse_signature(signature: str) -> tuple[str, list[str]]:
-    """"f32 = f32 f32" -> ("f32", ["f32", "f32"])."""
+    """ "f32 = f32 f32" -> ("f32", ["f32", "f32"])."""
     out, _, ins = signature.partition("=")
     return out.strip(), ins.split()
 

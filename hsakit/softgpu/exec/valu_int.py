@@ -130,8 +130,6 @@ def _first(bits):
     return np.where(bits.any(axis=-1), bits.argmax(axis=-1), -1).astype(I32)
 
 
-
-
 def _reversed(a):
     return np.packbits(_bits(a)[..., ::-1], axis=-1, bitorder="little").view(U32)[..., 0]
 

@@ -308,7 +308,6 @@ def _pairs(w, register):
     return [int(low) | int(high) << 32 for low, high in zip(w.sgpr[register], w.sgpr[register + 1])]
 
 
-
 @pytest.mark.parametrize("name", SAVED)
 @pytest.mark.parametrize("source", ["s[4:5]", "vcc", "0", "-1", "s[12:13]"])
 def test_saveexec(name, source):
