@@ -103,7 +103,7 @@ class Event(Closable[EventHandle]):
     def synchronize(self, deadline: float = 30.0) -> None:
         """Wait until everything recorded is complete, ``deadline`` in seconds. DeadlineExceeded says what is not."""
         recorded = self.recorded
-        until(self.device.platform, self.query, deadline, lambda: f"{self}: {recorded.state.explain()}")
+        until(self.device.platform, self.query, deadline, self, recorded.state.explain)
         self.device.platform.registry.sweep()
 
     def elapsed_since(self, start: Event) -> float:

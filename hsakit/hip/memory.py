@@ -32,12 +32,12 @@ class Buffer(hsa.Buffer):
     device's streams are idle, for freeing makes HIP wait for all of them.
     """
 
-    ON_DEVICE = KINDS
-
     def __init__(self, device: Device, handle: BufferHandle, kind: str):
         super().__init__(device.platform.runtime, handle, None)
         self.device = device
         self.kind = kind  # "coarse" | "fine" | "uncached" (on the device), "pinned", "managed"
+        self.on_device = kind in KINDS
+        self.where = device.label if self.on_device else f"{kind} memory"
 
     def __repr__(self) -> str:
         if self.closed:
@@ -47,7 +47,8 @@ class Buffer(hsa.Buffer):
     @property
     def host_accessible(self) -> bool:
         """Whether the host may read and write it."""
-        return self.handle().agent.kind == "cpu"
+        self.handle()
+        return not self.on_device
 
     @property
     def grants(self) -> frozenset[Agent]:

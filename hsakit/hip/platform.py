@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 STREAM, EVENT, MODULE = QUEUE, SIGNAL, MEMORY  # in the order of destruction
 _BUS_ID_LENGTH = 64
+_SHOWN = 2  # submissions of a stream that are named after a fault
 _LAST_WORK = 1.0  # seconds that the end of the interpreter waits for work in flight
 
 _platform: Platform | None = None
@@ -69,6 +70,18 @@ class _Registry(Registry):
             self.when(idle, destroy)
 
 
+class _Below(Runtime):
+    """The HSA runtime that HIP runs on. What it says of a fault names HIP's work too."""
+
+    def __init__(self, streams: set[State]):
+        self._streams = streams
+        super().__init__()
+
+    def kernels(self, agent: Agent | None) -> list[str]:
+        mine = [state for state in list(self._streams) if state.device.agent == agent]
+        return [*super().kernels(agent), *(words for state in mine for words in state.oldest(_SHOWN))]
+
+
 class Platform:
     """HIP, its devices, and the HSA runtime below it, which says what HIP does not: agents, faults, accesses."""
 
@@ -76,13 +89,13 @@ class Platform:
         library = loader.hip()
         self.library = library
         self.lib = library.lib
+        self.streams: set[State] = set()  # those not yet destroyed
         # Open as long as HIP is. It notes GPU memory faults, of which HIP knows nothing, so that a wait can raise them.
-        self.runtime = Runtime()
+        self.runtime = _Below(self.streams)
         # hipError_t hipInit(unsigned int flags)
         check_hip("hipInit", self.lib.hipInit(0))
         self.abi = abi.loaded(library)
         self.registry = _Registry(self._settle)
-        self.streams: set[State] = set()  # those not yet destroyed
         self.devices: tuple[Device, ...] = self._find_devices()
         atexit.register(self._end)
 

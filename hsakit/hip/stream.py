@@ -163,8 +163,8 @@ class Stream(Closable[StreamHandle]):
         with self.device.current_for(state.raw):
             # hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags)
             status = self.device.platform.lib.hipStreamWaitEvent(state.raw, handle.raw, 0)
-        words = f"a wait for the event after {recorded.mark} submissions to {recorded.state.label}"
-        state.submit("hipStreamWaitEvent", status, Transfer(words, handle))
+        parts = (recorded.mark, recorded.state.label)
+        state.submit("hipStreamWaitEvent", status, Transfer("a wait for {} submissions to {}", parts, handle))
 
     # Copies and fills
 
@@ -179,7 +179,7 @@ class Stream(Closable[StreamHandle]):
         to, source = side(dst, "dst", writable=True), side(src, "src")
         n = size(to, source, nbytes)
         if to.address < source.address + n and source.address < to.address + n:
-            raise InvalidArgument(f"{to.name} and {source.name} overlap: a copy gives no order to its bytes")
+            raise InvalidArgument(f"dst, {to}, and src, {source}, overlap: a copy gives no order to its bytes")
         lib = self.device.platform.lib
         if to.device is not None and source.device is not None and to.device != source.device:
             # hipError_t hipMemcpyPeerAsync(void *dst, int dstDeviceId, const void *src, int srcDevice,
@@ -191,7 +191,7 @@ class Stream(Closable[StreamHandle]):
             #                           hipStream_t stream)
             call = "hipMemcpyAsync"
             function = partial(lib.hipMemcpyAsync, to.address, source.address, n, HIP.hipMemcpyDefault)
-        flight = Transfer(f"the copy of {n} bytes from {source.name} to {to.name}", to.keeps, source.keeps)
+        flight = Transfer("the copy of {} bytes from {} to {}", (n, source, to), to.keeps, source.keeps)
         self._transfer(call, function, flight, waits(to, source), deadline)
 
     def copy_2d(
@@ -217,8 +217,8 @@ class Stream(Closable[StreamHandle]):
             self.device.platform.lib.hipMemcpy2DAsync,
             *(to.address, dst_pitch, source.address, src_pitch, width, height, HIP.hipMemcpyDefault),
         )
-        words = f"the copy of {height} rows of {width} bytes from {source.name} to {to.name}"
-        flight = Transfer(words, to.keeps, source.keeps)
+        parts = (height, width, source, to)
+        flight = Transfer("the copy of {} rows of {} bytes from {} to {}", parts, to.keeps, source.keeps)
         self._transfer("hipMemcpy2DAsync", function, flight, waits(to, source), deadline)
 
     def fill(self, dst: Span, value: int, width: int = 1, deadline: float = 30.0) -> None:
@@ -232,11 +232,11 @@ class Stream(Closable[StreamHandle]):
             raise InvalidArgument(f"{value!r} is no number of {width} bytes")
         to = side(dst, "dst")
         if to.pageable:
-            raise InvalidArgument(f"{to.name} is not of HIP: fill it with numpy")
+            raise InvalidArgument(f"{dst!r} was not allocated by HIP: fill it with numpy")
         if to.nbytes % width or to.address % width:
-            raise InvalidArgument(f"{to.name} is no whole number of {width}-byte words, aligned to {width}")
+            raise InvalidArgument(f"{to} is no whole number of {width}-byte words, aligned to {width}")
         if not to.nbytes:
-            raise InvalidArgument(f"{to.name} is empty: leave the fill out")
+            raise InvalidArgument(f"{to}: nothing to fill, leave it out")
         call = _FILLS[width]
         value &= (1 << 8 * width) - 1
         if width == 4 and value >> 31:
@@ -245,7 +245,7 @@ class Stream(Closable[StreamHandle]):
         # hipError_t hipMemsetD16Async(hipDeviceptr_t dest, unsigned short value, size_t count, hipStream_t stream)
         # hipError_t hipMemsetD32Async(hipDeviceptr_t dst, int value, size_t count, hipStream_t stream)
         function = partial(getattr(self.device.platform.lib, call), to.address, value, to.nbytes // width)
-        self._transfer(call, function, Transfer(f"the fill of {to.name}", to.keeps), to.device is None, deadline)
+        self._transfer(call, function, Transfer("the fill of {}", (to,), to.keeps), to.device is None, deadline)
 
     def _transfer(self, call: str, function, flight: Transfer, waits: bool, deadline: float) -> None:
         """Hand it to HIP, whose function takes the stream as its last argument."""

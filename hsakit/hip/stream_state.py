@@ -85,7 +85,7 @@ class State:
         # Not by asking for the stream again and again: where a default stream is busy, each time adds a packet.
         mark, event = self.submitted, self._record()
         try:
-            until(self.device.platform, lambda: self.device.passed(event), deadline, self.explain)
+            until(self.device.platform, lambda: self.device.passed(event), deadline, self.label, self.explain)
         finally:
             self.device.give_event(event)
         self.complete(mark)
@@ -98,14 +98,18 @@ class State:
         # hipError_t hipStreamDestroy(hipStream_t stream)
         check_hip("hipStreamDestroy", self._lib.hipStreamDestroy(self.raw))
 
+    def oldest(self, n: int) -> list[str]:
+        """The first ``n`` submissions that are not known to be complete, in words."""
+        with self._lock:
+            first = list(itertools.islice(self.flights, n))
+        return [str(flight) for flight in first]
+
     def explain(self) -> str:
         """What is missing, in words."""
-        with self._lock:
-            oldest = self.flights[0] if self.flights else None
-            n = self.done + len(self.flights)
-        if oldest is None:
-            return f"{self.label} did not complete what others submitted to it"
-        return f"{self.label} did not complete: of {n} submissions {self.done} are known to be, the next is {oldest}"
+        oldest, n = self.oldest(1), self.submitted
+        if not oldest:
+            return "it is for others that submitted to the same stream"
+        return f"of {n} submissions {self.done} are known to be complete, the next is {oldest[0]}"
 
     def _record(self) -> int:
         event = self.device.take_event()

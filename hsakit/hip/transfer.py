@@ -16,10 +16,13 @@ class Side(NamedTuple):
 
     address: int
     nbytes: int
-    name: str
+    where: str
     keeps: object
     pageable: bool  # memory that HIP does not know
     device: int | None  # the ordinal, of memory on a device
+
+    def __str__(self) -> str:
+        return f"{self.nbytes} bytes at 0x{self.address:x} ({self.where})"
 
 
 def side(memory: Span | np.ndarray, name: str, writable: bool = False) -> Side:
@@ -27,19 +30,18 @@ def side(memory: Span | np.ndarray, name: str, writable: bool = False) -> Side:
     if isinstance(memory, Span):
         buffer = memory.buffer
         if isinstance(buffer, Buffer):
-            ordinal = buffer.device.ordinal if buffer.kind in Buffer.ON_DEVICE else None
-            return Side(memory.address, memory.nbytes, str(memory), buffer.handle(), False, ordinal)
+            handle, ordinal = buffer.handle(), buffer.device.ordinal if buffer.on_device else None
+            return Side(handle.raw + memory.offset, memory.nbytes, buffer.where, handle, False, ordinal)
         if not memory.host_accessible:
             raise InvalidArgument(
                 f"{name}: HIP does not know {memory}, which HSA allocated. Copy it by an engine or a kernel, or "
                 "allocate it by Device.malloc: engines take that as well"
             )
-        return Side(memory.address, memory.nbytes, str(memory), buffer.handle(), True, None)
+        return Side(memory.address, memory.nbytes, "host memory of HSA", buffer.handle(), True, None)
     if isinstance(memory, np.ndarray):
         if not memory.flags.c_contiguous or (writable and not memory.flags.writeable):
             raise InvalidArgument(f"{name}: an array must be C-contiguous{', and writable' if writable else ''}")
-        words = f"an array of {memory.nbytes} bytes"
-        return Side(memory.ctypes.data, memory.nbytes, words, memory, True, None)
+        return Side(memory.ctypes.data, memory.nbytes, "an array", memory, True, None)
     raise InvalidArgument(f"{name}: {memory!r} is neither a Buffer, a slice of one, nor a numpy array")
 
 
@@ -49,16 +51,17 @@ def waits(dst: Side, src: Side) -> bool:
 
 
 class Transfer:
-    """A copy or a fill on its way: what it keeps alive, and what it is in words."""
+    """What was submitted to a stream: in words, made of ``parts`` only when asked for, and what it keeps alive."""
 
-    __slots__ = ("words", "keeps")
+    __slots__ = ("words", "parts", "keeps")
 
-    def __init__(self, words: str, *keeps: object):
+    def __init__(self, words: str, parts: tuple, *keeps: object):
         self.words = words
+        self.parts = parts
         self.keeps = keeps
 
     def __str__(self) -> str:
-        return self.words
+        return self.words.format(*self.parts)
 
 
 def size(dst: Side, src: Side, nbytes: int | None) -> int:
@@ -66,14 +69,12 @@ def size(dst: Side, src: Side, nbytes: int | None) -> int:
     if nbytes is None:
         if dst.nbytes != src.nbytes:
             raise InvalidArgument(
-                f"{src.name} has {src.nbytes} bytes and {dst.name} has {dst.nbytes}: give nbytes, or slices of the "
-                "same size"
+                f"dst has {dst.nbytes} bytes and src has {src.nbytes}: give nbytes, or slices of the same size"
             )
         nbytes = src.nbytes
     if not isinstance(nbytes, int) or not 0 < nbytes <= min(dst.nbytes, src.nbytes):
         raise InvalidArgument(
-            f"{nbytes!r} bytes do not fit: {src.name} has {src.nbytes}, {dst.name} has {dst.nbytes}, and a copy has "
-            "at least 1"
+            f"{nbytes!r} bytes do not fit: dst has {dst.nbytes}, src has {src.nbytes}, and a copy has at least 1"
         )
     return nbytes
 
@@ -84,4 +85,4 @@ def check_rows(name: str, memory: Side, pitch: int, width: int, height: int) -> 
         raise InvalidArgument(f"{name}: rows of {width} bytes do not fit a pitch of {pitch}")
     end = (height - 1) * pitch + width
     if end > memory.nbytes:
-        raise InvalidArgument(f"{name}: the rows end {end - memory.nbytes} bytes behind {memory.name}")
+        raise InvalidArgument(f"{name}: the rows end {end - memory.nbytes} bytes behind its {memory}")

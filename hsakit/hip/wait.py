@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 _FIRST_PAUSE, _PAUSE = 20e-6, 1e-3  # seconds
 
 
-def until(platform: Platform, done: Callable[[], bool], deadline: float, explain: Callable[[], str]) -> None:
-    """Return once ``done()``. DeadlineExceeded says ``explain()``; GpuMemoryFault where that is why it cannot end."""
+def until(
+    platform: Platform, done: Callable[[], bool], deadline: float, what: object, explain: Callable[[], str]
+) -> None:
+    """Return once ``done()``. DeadlineExceeded names ``what`` and explains; GpuMemoryFault where that is the reason."""
     check_deadline(deadline)
     if done():
         return
@@ -25,6 +27,6 @@ def until(platform: Platform, done: Callable[[], bool], deadline: float, explain
         platform.runtime.raise_fault()
         left = end - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded(f"{explain()}, not within {deadline:g} s")
+            raise DeadlineExceeded(f"{what} did not complete within {deadline:g} s: {explain()}")
         time.sleep(min(pause, left))
         pause = min(2 * pause, _PAUSE)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import GpuMemoryFault, HsaError, check_hsa
+from hsakit.hsa.lifetime import living
 from hsakit.hsa.memory import BufferHandle
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def exception(runtime: Runtime, found: Record) -> Exception:
 
 def _nearest(runtime: Runtime, address: int, agent) -> str:
     best, distance = None, None
-    for handle in runtime.registry.handles(BufferHandle):
+    for handle in living(BufferHandle):
         away = max(handle.raw - address, address - (handle.raw + handle.nbytes) + 1, 0)
         if distance is None or away < distance:
             best, distance = handle, away
@@ -93,6 +94,6 @@ def _nearest(runtime: Runtime, address: int, agent) -> str:
         return "No buffer is allocated"
     where = f"the buffer of {best.nbytes} bytes at 0x{best.raw:x} on {best.agent.label}"
     if not distance:
-        granted = f"which {'was' if agent in best.grants else 'was not'} granted to it"
+        granted = f"which {'was' if agent in runtime.pointer_info(best.raw).accessible else 'was not'} granted to it"
         return f"That is byte {address - best.raw} of {where}, {granted}"
     return f"The nearest is {where}, {distance} bytes {'after' if address < best.raw else 'before'} it"

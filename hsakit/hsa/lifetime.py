@@ -19,6 +19,8 @@ from hsakit.hsa import fork
 
 QUEUE, SIGNAL, CODE, MEMORY = range(4)  # the order of destruction: a queue may still use what its packets name
 
+_registries: weakref.WeakSet[Registry] = weakref.WeakSet()
+
 
 class Handle:
     """One living thing of the library: its handle or address, and its place in the registry."""
@@ -52,6 +54,7 @@ class Registry:
         self._dropped: deque[tuple[int, object]] = deque()
         self._serials = itertools.count()
         self._handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
+        _registries.add(self)
 
     def __len__(self) -> int:
         return len(self._live)
@@ -64,10 +67,6 @@ class Registry:
 
     def drop(self, serial: int, kept: object) -> None:
         self._dropped.append((serial, kept))
-
-    def handles(self, kind: type) -> list:
-        """The living handles of a type."""
-        return [handle for handle in list(self._handles.values()) if isinstance(handle, kind)]
 
     def release(self, serial: int) -> None:
         """After a close: destroy the thing now, unless an operation in flight or a view still needs it."""
@@ -111,6 +110,12 @@ class Registry:
 
 
 H = TypeVar("H", bound=Handle)
+
+
+def living(kind: type[H]) -> list[H]:
+    """The living handles of a type, of every runtime of this process."""
+    handles = [handle for registry in list(_registries) for handle in list(registry._handles.values())]
+    return [handle for handle in handles if isinstance(handle, kind) and not handle.dead]
 
 
 class Closable(Generic[H]):
