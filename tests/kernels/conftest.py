@@ -67,7 +67,8 @@ class Bench:
 
     def _copy(self, gpu: int, dst, src) -> None:
         if src.nbytes:
-            with self.gpus[gpu].engine(0).copy(dst, src, min(dst.nbytes, src.nbytes)) as done:
+            engine = self.gpus[gpu].engine(0 if dst.agent.kind == "gpu" else 1)  # gfx90a wants one for each direction
+            with engine.copy(dst, src, min(dst.nbytes, src.nbytes)) as done:
                 done.wait(deadline=30)
 
 
