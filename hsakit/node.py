@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hsakit.ffi import loader, node_choice
-from hsakit.ffi._hip import ffi as hip_ffi
-from hsakit.ffi.errors import InvalidArgument, LibraryNotFound, check_hip
+from hsakit.ffi import node_choice
+from hsakit.ffi.errors import InvalidArgument, LibraryNotFound
 from hsakit.hsa import Agent, CopyEngine, Runtime
+
+if TYPE_CHECKING:
+    from hsakit.hip import Device
 
 # io_link types of the kernel driver (kfd_crat.h) that join what HSA has agents for.
 _LINK_TYPES = {1: "HyperTransport", 2: "PCIe", 4: "QPI", 11: "xGMI"}
-_BUS_ID_LENGTH = 64
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,16 @@ class Gpu:
 
     @property
     def hip_ordinal(self) -> int | None:
-        """HIP's number for this GPU, matched by PCI address, or by UUID where partitions share an address.
+        """HIP's number for this GPU; None as for ``device``."""
+        return self.device.ordinal if self.device else None
+
+    @property
+    def device(self) -> Device | None:
+        """This GPU in HIP, matched by PCI address, or by UUID where partitions share an address.
 
         None if there is no HIP library, or if HIP does not see this GPU. Asking initialises HIP.
         """
-        return self.node.hip_ordinals.get(self.agent)
+        return self.node.hip_devices.get(self.agent)
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -114,29 +121,14 @@ class Node:
         return tuple(found.values())
 
     @cached_property
-    def hip_ordinals(self) -> dict[Agent, int]:
-        """HIP's number of each GPU that HIP sees; empty if there is no HIP library."""
+    def hip_devices(self) -> dict[Agent, Device]:
+        """HIP's device for each GPU that HIP sees; empty if there is no HIP library."""
+        from hsakit import hip  # here: a node without HIP is one, too
+
         try:
-            hip = loader.hip()
+            return {device.agent: device for device in hip.devices()}
         except LibraryNotFound:
             return {}
-        # hipError_t hipInit(unsigned int flags)
-        check_hip("hipInit", hip.lib.hipInit(0))
-        count = hip_ffi.new("int *")
-        # hipError_t hipGetDeviceCount(int *count)
-        check_hip("hipGetDeviceCount", hip.lib.hipGetDeviceCount(count))
-        by_address: dict[str, list[Agent]] = {}
-        for gpu in self.gpus:
-            by_address.setdefault(gpu.agent.bdf or "", []).append(gpu.agent)
-        ordinals = {}
-        for ordinal in range(count[0]):
-            same = by_address.get(_bus_id(hip.lib, ordinal), [])
-            if len(same) > 1:  # partitions of one part
-                uuid = _uuid(hip.lib, ordinal)
-                same = [agent for agent in same if agent.uuid == uuid]
-            if len(same) == 1:
-                ordinals[same[0]] = ordinal
-        return ordinals
 
 
 def _number(file: Path) -> int:
@@ -158,17 +150,3 @@ def _read_link(file: Path, src: Agent, agents: dict[int, Agent]) -> Link | None:
         values["max_bandwidth"],
         values.get("recommended_sdma_engine_id_mask", 0),  # absent before Linux 6.12
     )
-
-
-def _bus_id(lib, ordinal: int) -> str:
-    out = hip_ffi.new("char[]", _BUS_ID_LENGTH)
-    # hipError_t hipDeviceGetPCIBusId(char *pciBusId, int len, int device)
-    check_hip("hipDeviceGetPCIBusId", lib.hipDeviceGetPCIBusId(out, _BUS_ID_LENGTH, ordinal))
-    return hip_ffi.string(out).decode().lower()
-
-
-def _uuid(lib, ordinal: int) -> str:
-    out = hip_ffi.new("hipUUID *")
-    # hipError_t hipDeviceGetUuid(hipUUID *uuid, hipDevice_t device)
-    check_hip("hipDeviceGetUuid", lib.hipDeviceGetUuid(out, ordinal))
-    return f"GPU-{bytes(hip_ffi.buffer(out.bytes)).decode(errors='replace')}"

@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hsakit.ffi import loader
+from hsakit.ffi import HIP, loader
 from hsakit.ffi._hip import ffi
-from hsakit.ffi.errors import HsakitError, check_hip
+from hsakit.ffi.errors import HsakitError, check_hip, hip_answered
 from hsakit.hip import abi
 from hsakit.hsa import Agent, Runtime, fork
 from hsakit.hsa.lifetime import MEMORY, QUEUE, SIGNAL, Registry
@@ -93,10 +93,10 @@ class Platform:
         # Open as long as HIP is. It notes GPU memory faults, of which HIP knows nothing, so that a wait can raise them.
         self.runtime = _Below(self.streams)
         # hipError_t hipInit(unsigned int flags)
-        check_hip("hipInit", self.lib.hipInit(0))
+        none = hip_answered("hipInit", self.lib.hipInit(0), HIP.hipErrorNoDevice)
         self.abi = abi.loaded(library)
         self.registry = _Registry(self._settle)
-        self.devices: tuple[Device, ...] = self._find_devices()
+        self.devices: tuple[Device, ...] = () if none else self._find_devices()
         atexit.register(self._end)
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -83,11 +84,9 @@ def _create_masked(device: Device, priority: str, blocking: bool | None, mask: C
     back = stream.read_cu_mask()
     if limited.mask != mask or (back is not None and not mask.matches(back, "hip")):
         stream.close()
-        said = " ".join(f"{word:08x}" for word in reversed(back)) if back else "nothing"
-        raise InvalidArgument(
-            f"{device.label} does not give a stream {mask!r}: HIP reports the mask {said}. "
-            f"{notes or 'Neither HSA_CU_MASK nor ROC_GLOBAL_CU_MASK explains it'}"
-        )
+        said = f"the mask {' '.join(f'{word:08x}' for word in reversed(back))}" if back else "no mask"
+        why = notes or "neither HSA_CU_MASK nor ROC_GLOBAL_CU_MASK explains it"
+        raise InvalidArgument(f"{device.label} does not give a stream {mask!r}: {why}. HIP reports {said}")
     return stream
 
 
@@ -132,7 +131,8 @@ class Stream(Closable[StreamHandle]):
         return self._cu_mask
 
     def read_cu_mask(self) -> tuple[int, ...] | None:
-        """The words of the mask that HIP reports now. None if it reports success and writes nothing."""
+        """The words of the mask that HIP reports, as many as it writes. None if it says success and writes none: with
+        ROC_GLOBAL_CU_MASK some releases do. HIP knows nothing of HSA_CU_MASK."""
         raw, n = self.state().raw, -(-self.device.agent.cu_count // 32)
         answers = []
         for word in _UNWRITTEN:
@@ -141,7 +141,8 @@ class Stream(Closable[StreamHandle]):
                 # hipError_t hipExtStreamGetCUMask(hipStream_t stream, uint32_t cuMaskSize, uint32_t *cuMask)
                 check_hip("hipExtStreamGetCUMask", self.device.platform.lib.hipExtStreamGetCUMask(raw, n, out))
             answers.append(tuple(out))
-        return answers[0] if answers[0] == answers[1] else None
+        written = tuple(a for a, _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*answers)))
+        return written or None
 
     def query(self) -> bool:
         """Whether everything submitted to it is complete."""
