@@ -17,6 +17,7 @@ from .state import AT_BARRIER, ENDED, LANES, RUNNING, Group, Waves
 
 DONE, MORE, IDLE = "done", "more", "idle"
 PATIENCE = 256  # jumps until others get their turn
+LOOP = 16  # jumps that a loop which waits may have
 FOREVER = 1 << 62
 
 
@@ -34,15 +35,15 @@ class Batch:
         """``workgroups``: the place (x, y, z) in the grid of every workgroup."""
         self._program, self.waves, self.workgroups = program, waves, workgroups
         self.idle = False  # after its last turn, all that runs was waiting
-        self._resting: set[int] = set()  # where groups stand that gave way
-        self._waits = 0
-        self._jumps = 0
+        self._resting: set[int] = set()  # where groups stand that gave way in this turn
+        self._waiting = np.zeros(waves.n, bool)  # waves that gave way since anything happened
+        self._seen = 0  # the progress then
+        self._waits = self._jumps = self._moves = 0
         self._after: int | None = None  # run the group above this address next, for fairness
 
     def run(self, until: float) -> str:
         """Advance until everything ended (DONE), the time is over (MORE), or all that runs is waiting (IDLE)."""
         self._resting.clear()
-        progress = self._progress()
         with np.errstate(all="ignore"):
             while True:
                 running = np.flatnonzero(self.waves.status == RUNNING)
@@ -50,10 +51,9 @@ class Batch:
                     return DONE
                 chosen = self._choose(running)
                 if chosen is None:
-                    if self._progress() == progress:
+                    if not self._news():
                         return IDLE
                     self._resting.clear()
-                    progress = self._progress()
                     continue
                 group, pc, limit = chosen
                 outcome = self._run_group(group, pc, limit, group.n == len(running), until)
@@ -61,6 +61,8 @@ class Batch:
                     self._waits += 1
                     self._release_barriers()
                 elif outcome == YIELD:
+                    self._news()
+                    self._moves, self._waiting[group.sel] = 0, True
                     self._resting.add(int(self.waves.pc[group.sel][0]))
                 elif outcome == JUMP:
                     self._jumps += 1
@@ -68,11 +70,16 @@ class Batch:
                         self._jumps, self._after = 0, pc
                         self._resting.clear()
                 if time.perf_counter() > until:
-                    return MORE
+                    return MORE if self._news() or not self._waiting[running].all() else IDLE
 
-    def _progress(self) -> int:
-        """Changes when something happened that a group may have waited for."""
-        return self.waves.writes + self._waits
+    def _news(self) -> bool:
+        """Whether anything happened, since it was last asked, that a group may have waited for; or one works on."""
+        seen, self._seen = self._seen, self.waves.writes + self._waits
+        if seen == self._seen and self._moves < LOOP:
+            return False
+        self._moves = 0
+        self._waiting[:] = False
+        return True
 
     def _choose(self, running: np.ndarray) -> tuple[Group, int, int] | None:
         """The group to run next, where it stands, and up to where; None if all of them rest."""
@@ -108,6 +115,7 @@ class Batch:
                         w.pc[group.sel] = pc
                         return None
                 elif outcome.__class__ is int:  # where all of them jump to
+                    self._moves += 1
                     back, pc = outcome <= pc, outcome
                     if back and w.polls != polls and w.writes == writes:
                         w.pc[group.sel] = pc
