@@ -64,13 +64,11 @@ class Entry(NamedTuple):
 class Program:
     """The code of one address space region as one GPU executes it, decoded on first use."""
 
-    FETCH = 64
-
     def __init__(self, target: str, space: AddressSpace, gpu: int):
         self._space, self._gpu = space, gpu
         self._entries: dict[int, Entry] = {}
         self._bytes: dict[int, bytes] = {}
-        self._decoder = Decoder(target, self._fetch)
+        self._decoder = Decoder(target, self._read)
         self._generation = space.generation
 
     def _fetch(self, address: int, size: int) -> bytes:
@@ -78,6 +76,13 @@ class Program:
         if allocation is not None and address < allocation.end:
             size = min(size, allocation.end - address)
         return bytes(ffi.buffer(self._space.pointer(self._gpu, address, size, write=False), size))
+
+    def _read(self, address: int, size: int) -> bytes:
+        """For the decoder, which asks for more bytes than an instruction has: those that are there."""
+        try:
+            return self._fetch(address, size)
+        except MemoryFault:
+            return b""
 
     def revalidate(self) -> None:
         """Before a dispatch: forget code that has been replaced since it was decoded."""
