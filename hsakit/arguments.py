@@ -7,19 +7,19 @@ so a float argument wants ``1.0``, not ``1``.
 
 from __future__ import annotations
 
-import operator
 import struct
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from hsakit.ffi.errors import CodeObjectError, InvalidArgument
-from hsakit.hsa.memory import Span
 
 if TYPE_CHECKING:
     from hsakit.codeobject import Argument, KernelInfo
     from hsakit.geometry import Geometry
     from hsakit.hsa import Agent
+    from hsakit.hsa.memory import Span
 
 _INTEGERS = {1: struct.Struct("<B"), 2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q")}
 _FLOATS = {2: struct.Struct("<e"), 4: struct.Struct("<f"), 8: struct.Struct("<d")}
@@ -91,16 +91,15 @@ class Arguments:
 
     def _pointer(self, value, where: str) -> tuple[int, tuple]:
         """The address that the kernel is to be given, and what keeps the memory alive."""
-        if isinstance(value, Span):
-            handle = value.buffer.handle()
+        buffer = getattr(value, "buffer", None)
+        if buffer is not None:
+            handle = buffer.handle()
             if handle.agent is not self._agent and handle not in self._admitted:
                 self._admit(value)
                 self._admitted.add(handle)
             return handle.raw + value.offset, (handle,)
-        if hasattr(value, "__index__") and not isinstance(value, bool):
-            number = operator.index(value)
-            if 0 <= number < 1 << 64:
-                return number, ()
+        if isinstance(value, (int, Integral)) and not isinstance(value, bool) and 0 <= int(value) < 1 << 64:
+            return int(value), ()
         advice = ""
         if hasattr(value, "__array_interface__"):
             advice = "; a numpy array must be locked for the GPU: runtime.lock(array, agents)"
@@ -161,18 +160,18 @@ class _Field:
         return held
 
     def _put_value(self, block: bytearray, value, pointer) -> tuple:
-        if isinstance(value, float):
+        if self.integer and isinstance(value, (int, Integral)):
+            number = int(value)
+            if not self.low <= number < self.high:
+                raise InvalidArgument(f"{self.where} is {self.wants}: {self.low} to {self.mask}, not {number}")
+            self.integer.pack_into(block, self.offset, number & self.mask)
+        elif isinstance(value, float):
             self._put_float(block, value)
-        elif isinstance(value, Span):
+        elif hasattr(value, "buffer"):
             raise InvalidArgument(
                 f"{self.where} is {self.wants}, not a pointer: {value!r} does not fit"
                 + ("; pass its .address if the number is meant" if self.size == 8 else "")
             )
-        elif self.integer and hasattr(value, "__index__"):
-            number = operator.index(value)
-            if not self.low <= number < self.high:
-                raise InvalidArgument(f"{self.where} is {self.wants}: {self.low} to {self.mask}, not {number}")
-            self.integer.pack_into(block, self.offset, number & self.mask)
         else:
             self._put_bytes(block, value)
         return ()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hsakit import codeobject, geometry
 from hsakit.arguments import Arguments, Values
 from hsakit.ffi._hip import ffi
-from hsakit.ffi.errors import InvalidArgument, check_hip
+from hsakit.ffi.errors import ClosedError, InvalidArgument, check_hip
 from hsakit.geometry import Extent, Geometry
 from hsakit.hip.platform import MODULE
 from hsakit.hsa import fork
@@ -163,9 +163,9 @@ class Launch:
                 status = self._call(self._start, self._middle, self._end, rest)
         state.submit("hipModuleLaunchKernel", status, self._flight)
 
-    def _refuse(self, stream: Stream) -> None:
-        stream.handle()
-        self._module.handle()
+    def _refuse(self, stream: Stream) -> NoReturn:
+        stream.handle()  # ForkError, or the stream is closed
+        raise ClosedError(f"{self.kernel.name} cannot be launched: its module is closed")
 
     def _rest(self, state: State):
         if state.device is not self.kernel.device:
