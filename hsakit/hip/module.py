@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -50,6 +51,7 @@ class Module(Closable[Handle]):
         self.code = code
         self._handle = handle
         self._kernels: dict[str, Kernel] = {}
+        self.launches: weakref.WeakSet[Launch] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         if self.closed:
@@ -57,6 +59,8 @@ class Module(Closable[Handle]):
         return f"<Module of {self.code.origin} on {self.device.label}, {len(self.code.kernels)} kernels>"
 
     def close(self) -> None:
+        for launch in list(self.launches):
+            launch.forget()
         self._kernels.clear()
         super().close()
 
@@ -99,7 +103,9 @@ class Kernel:
         """
         self.module.handle()
         shape = geometry.check(self.info, grid, block, lds, self.device.agent.limits)
-        return Launch(self, shape, Arguments(self.info, args, self.device.agent))
+        launch = Launch(self, shape, Arguments(self.info, args, self.device.agent))
+        self.module.launches.add(launch)
+        return launch
 
 
 class _Flight:
@@ -134,8 +140,7 @@ class Launch:
             ffi.new("hsakit_two *", pair)[0] for pair in ((kernel.function, x), (y, z), (u, v))
         )
         self._rests: dict[State, Any] = {}  # the last arguments of the call, for the streams it was launched on
-        self._flight = _Flight(f"a launch of {kernel.name}", ())
-        self._packed = -1  # the change of the arguments that the flight keeps
+        self.forget()
 
     def __repr__(self) -> str:
         return f"<Launch of {self.kernel.name}, {self.geometry}>"
@@ -162,6 +167,11 @@ class Launch:
             with self.kernel.device.current():
                 status = self._call(self._start, self._middle, self._end, rest)
         state.submit("hipModuleLaunchKernel", status, self._flight)
+
+    def forget(self) -> None:
+        """Let go of the module; launches in flight keep it."""
+        self._flight = _Flight(f"a launch of {self.kernel.name}", ())
+        self._packed = -1  # the change of the arguments that the flight keeps
 
     def _refuse(self, stream: Stream) -> NoReturn:
         stream.handle()  # ForkError, or the stream is closed

@@ -46,7 +46,7 @@ class Kernargs:
         self._nbytes = nbytes
         self._stride = -(-nbytes // max(align, SIZE)) * max(align, SIZE)  # no two blocks in one cache line
         self._free: deque[tuple[int, memoryview]] = deque()
-        self._blocks = 0
+        self.blocks = 0
 
     def take(self, content: bytes | bytearray) -> Kernarg | None:
         """A block with this content; None for a kernel without arguments."""
@@ -55,6 +55,10 @@ class Kernargs:
         address, view = self._next()
         view[:] = content
         return Kernarg(address, view, self._free)
+
+    def forget(self) -> None:
+        """Let go of the memory: that of blocks in use with the last of them."""
+        self._free = deque()
 
     def _next(self) -> tuple[int, memoryview]:
         try:
@@ -70,12 +74,12 @@ class Kernargs:
 
     def _grow(self) -> None:
         """As many again."""
-        new = max(self._blocks, _PAGE // self._stride, 1)
+        new = max(self.blocks, _PAGE // self._stride, 1)
         buffer = self._agent.nearest_cpu.pool("kernarg").allocate(new * self._stride, access=self._agent)
         bytes_ = memoryview(buffer.view().data)
         for at in range(0, new * self._stride, self._stride):
             self._free.append((buffer.address + at, bytes_[at : at + self._nbytes]))
-        self._blocks += new
+        self.blocks += new
 
 
 class Dispatch(Packet):
@@ -158,11 +162,14 @@ class Launch:
             return queue.submit_batch([*barriers(after), packet], deadline)
         return queue.submit(packet, deadline)
 
+    def forget(self) -> None:
+        """Let go of the code and the argument block; packets that were made keep theirs."""
+        self._packet, self._held, self._packed = None, (), -1
+
     def _pack(self, code: Handle) -> None:
         """Put the arguments into a block that no packet names."""
         arguments = self.arguments
-        self._packet = None
-        self._held = ()  # the block before may be free with this
+        self.forget()  # the block before may be free with this
         changes = arguments.changes
         kernarg = self.kernel.kernargs.take(arguments.block)
         self._held = (code, kernarg, *arguments.buffers())

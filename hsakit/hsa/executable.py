@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -79,6 +80,7 @@ class Executable(Closable[Handle]):
         self.code = code
         self._handle = handle
         self._kernels: dict[str, Kernel] = {}
+        self.launches: weakref.WeakSet[Launch] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         if self.closed:
@@ -86,6 +88,10 @@ class Executable(Closable[Handle]):
         return f"<Executable of {self.code.origin} on {self.agent.label}, {len(self.code.kernels)} kernels>"
 
     def close(self) -> None:
+        for launch in list(self.launches):
+            launch.forget()
+        for kernel in self._kernels.values():
+            kernel.kernargs.forget()
         self._kernels.clear()
         super().close()
 
@@ -158,4 +164,6 @@ class Kernel:
         self.executable.handle()
         shape = geometry.check(self.info, grid, block, lds, self.agent.limits)
         word = header(HSA.HSA_PACKET_TYPE_KERNEL_DISPATCH, barrier=barrier, acquire=acquire, release=release)
-        return Launch(self, shape, Arguments(self.info, args, self.agent), word)
+        launch = Launch(self, shape, Arguments(self.info, args, self.agent), word)
+        self.executable.launches.add(launch)
+        return launch
