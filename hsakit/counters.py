@@ -60,3 +60,27 @@ def snapshot(nodes: Iterable[int] | None = None, root: pathlib.Path | None = Non
             continue
         found[node] = {name: int(number) for name, number in (line.split() for line in text.splitlines())}
     return Counters(found) if found else None
+
+
+class Tally:
+    """What crossed the libraries within the `with` blocks of a tally, together: `counted`, None where nobody counts."""
+
+    def __init__(self, nodes: Iterable[int]):
+        self._nodes = tuple(nodes)
+        self._before: Counters | None = None
+        self.counted: Counters | None = None
+
+    def __enter__(self) -> None:
+        self._before = snapshot(self._nodes)
+
+    def __exit__(self, *_) -> None:
+        after = snapshot(self._nodes)
+        if self._before is not None and after is not None:
+            crossed = after - self._before
+            self.counted = crossed if self.counted is None else self.counted + crossed
+
+    def totals(self) -> dict[str, int]:
+        """The counts over all nodes, those of single engines left out."""
+        assert self.counted is not None
+        names = {name for counts in self.counted.nodes.values() for name in counts if "engine" not in name}
+        return {name: self.counted.total(name) for name in sorted(names)}

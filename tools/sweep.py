@@ -7,17 +7,13 @@ _launch.ensure_runtime()
 
 import argparse  # noqa: E402
 import contextlib  # noqa: E402
-import itertools  # noqa: E402
-import os  # noqa: E402
-import signal  # noqa: E402
 import sys  # noqa: E402
-import time  # noqa: E402
 
 from tabulate import tabulate  # noqa: E402
 
 from hsakit.ffi.errors import HsakitError, InvalidArgument  # noqa: E402
 from hsakit.node import Node  # noqa: E402
-from hsakit.results import ResultsError, Writer, latest  # noqa: E402
+from hsakit.results import ResultsError, Writer  # noqa: E402
 from hsakit.sweep import dma  # noqa: E402
 from hsakit.sweep.plan import (  # noqa: E402
     HOST,
@@ -30,30 +26,72 @@ from hsakit.sweep.plan import (  # noqa: E402
     plan,
 )
 from hsakit.sweep.sizes import format_size, parse_size, parse_sizes  # noqa: E402
+from hsakit.sweep.sweep import Settings, Sweep, measure  # noqa: E402
 from hsakit.sweep.table import table  # noqa: E402
 
-FAILED, BAD_USE, INTERRUPTED = 1, 2, 130
+FAILED, INTERRUPTED = 1, 130
 
 
 def main(argv=None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    command = parser.add_subparsers(dest="sweep", required=True).add_parser(
-        "dma",
-        help="engine copies between GPUs and host",
-        description="Engine copies between the GPUs of a node and its host. Every run is compared byte for byte; the "
-        "exit status is 0 only if every point was verified.",
-    )
+    commands = parser.add_subparsers(dest="sweep", required=True)
+    _dma_options(commands)
+    arguments = parser.parse_args(argv)
+    command = commands.choices[arguments.sweep]
+    if arguments.resume and not arguments.out:
+        command.error("--resume continues a file: name it with --out")
+    try:
+        return arguments.run(arguments)
+    except (InvalidArgument, ResultsError) as error:
+        command.error(str(error))
+    except HsakitError as error:
+        print(f"{command.prog}: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _common(commands, name: str, run, quick: str, deadline: str, default: Settings, **words):
+    """A sweep's command with the options that all sweeps have."""
+    command = commands.add_parser(name, **words)
+    command.set_defaults(run=run)
     add = command.add_argument
     add(
         "--node",
         choices=("soft", "hw", "auto"),
         help="software, hardware, or what there is (default HSAKIT_NODE, auto)",
     )
-    add(
-        "--quick", action="store_true", help="every engine and every ordered pair, few of their combinations, few sizes"
+    add("--quick", action="store_true", help=quick)
+    add("--repeats", metavar="N", type=int, help=f"measured runs a point (default {default.repeats}; 3 with --quick)")
+    add("--warmup", metavar="N", type=int, default=default.warmup, help="runs before them, verified too (default 1)")
+    add("--deadline", metavar="S", type=float, default=default.deadline, help=f"{deadline}, seconds (default 30)")
+    add("--out", metavar="FILE", help="append a JSON row a point; an older file is kept as FILE.old")
+    add("--resume", action="store_true", help="keep the rows of --out and measure only what is missing or went wrong")
+    return add
+
+
+def _settings(arguments) -> dict:
+    repeats = arguments.repeats
+    if repeats is None:
+        repeats = 3 if arguments.quick else Settings.repeats
+    return {"repeats": repeats, "warmup": arguments.warmup, "deadline": arguments.deadline}
+
+
+def _dma_options(commands) -> None:
+    default = dma.Settings()
+    add = _common(
+        commands,
+        "dma",
+        _dma,
+        "every engine and every ordered pair, few of their combinations, few sizes",
+        "of a run's copies",
+        default,
+        help="engine copies between GPUs and host",
+        description="Engine copies between the GPUs of a node and its host. Every run is compared byte for byte; the "
+        "exit status is 0 only if every point was verified.",
     )
     add("--sizes", metavar="LIST", type=_checked(parse_sizes), help=f"4K, 1M+1, 1K:64M:x4, lists (default {SIZES})")
-    add("--mode", metavar="LIST", type=_checked(_modes), default=MODES, help=f"of {', '.join(MODES)} (default all)")
+    add("--mode", metavar="LIST", type=_checked(_words), default=MODES, help=f"of {', '.join(MODES)} (default all)")
     add("--gpus", metavar="LIST", type=_checked(_numbers), help="GPUs, as 0,2-5 (default all)")
     add(
         "--pairs",
@@ -62,37 +100,14 @@ def main(argv=None) -> int:
         help=f"as 0-1,host-0,0-host or {','.join(KINDS)} (default all)",
     )
     add("--engines", metavar="LIST", type=_checked(_numbers), help="as 0,2-15 (default all that can do a transfer)")
-    default = dma.Settings()
-    add("--repeats", metavar="N", type=int, help=f"measured runs a point (default {default.repeats}; 3 with --quick)")
-    add("--warmup", metavar="N", type=int, default=default.warmup, help="runs before them, verified too (default 1)")
-    add("--deadline", metavar="S", type=float, default=default.deadline, help="of a run's copies, seconds (default 30)")
     memory = format_size(default.memory)
     add(
         "--memory", metavar="SIZE", type=_checked(parse_size), default=memory, help=f"of all buffers (default {memory})"
     )
-    add("--out", metavar="FILE", help="append a JSON row a point; an older file is kept as FILE.old")
-    add("--resume", action="store_true", help="keep the rows of --out and measure only what is missing or went wrong")
-    arguments = parser.parse_args(argv)
-    if arguments.resume and not arguments.out:
-        command.error("--resume continues a file: name it with --out")
-    try:
-        return _dma(arguments)
-    except (InvalidArgument, ResultsError) as error:
-        command.error(str(error))
-    except HsakitError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 def _dma(arguments) -> int:
-    settings = dma.Settings(
-        repeats=arguments.repeats if arguments.repeats is not None else 3 if arguments.quick else dma.Settings.repeats,
-        warmup=arguments.warmup,
-        deadline=arguments.deadline,
-        memory=arguments.memory,
-    )
+    settings = dma.Settings(memory=arguments.memory, **_settings(arguments))
     selection = Selection(
         sizes=tuple(arguments.sizes or parse_sizes(QUICK_SIZES if arguments.quick else SIZES)),
         modes=arguments.mode,
@@ -104,71 +119,7 @@ def _dma(arguments) -> int:
     with Node(arguments.node) as node, dma.DmaSweep(node, settings) as sweep:
         points = _that_fit(sweep, plan(dma.machine_of(node), selection), settings)
         sweep.check(points)
-        _say(describe(points))
-        with Writer(arguments.out, arguments.resume) if arguments.out else contextlib.nullcontext() as out:
-            return _measure(sweep, points, out)
-
-
-def _measure(sweep: dma.DmaSweep, points, out: Writer | None) -> int:
-    keys = {sweep.key(point) for point in points}
-    rows, failed = [], 0
-    if out is not None:
-        out.refuse_other_settings(sweep.clock, sweep.versions)
-        if out.set_aside:
-            _say(f"{out.path} existed and is kept as {out.set_aside}")
-        rows = [row for row in latest(out.rows) if row["key"] in keys & out.done]
-        if rows:
-            _say(f"{len(rows)} of them are in {out.path} already")
-    done = {row["key"] for row in rows}
-    left = [point for point in points if sweep.key(point) not in done]
-    started = time.monotonic()
-    with _Interrupt() as interrupt:
-        for row in itertools.chain(sweep.wake(left), map(sweep.run, _progress(left))):
-            if out is not None:
-                out.write(row)
-            if row["error"]:
-                failed += 1
-                _say(f"FAILED {row['error']}")
-            if row["key"] in keys:
-                rows.append(row)
-            if interrupt.asked or sweep.broken:
-                break
-    if interrupt.asked:
-        _say(f"interrupted: {len(rows)} of {len(points)} points are measured")
-        _say(f"the same command with --resume continues {out.path}" if out else "nothing is kept without --out")
-        return INTERRUPTED
-    headers, lines = table(rows)
-    alignment = ("left", "left", *["right"] * 9, "left", "left")
-    print(tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment))
-    verified = sum(row["error"] is None for row in rows)
-    _say(
-        f"{verified} of {len(points)} points verified in {time.monotonic() - started:.1f} s"
-        + (f", {failed} failures" if failed else "")
-        + (f"; rows in {out.path}" if out is not None else "")
-    )
-    return 0 if verified == len(points) and not failed else FAILED
-
-
-class _Interrupt:
-    """Ctrl-C ends the sweep after the point being measured, which takes --deadline at the most; a second one at once.
-
-    Not an exception anywhere: it could rise in a callback below the library, where nobody can receive it.
-    """
-
-    asked = False
-
-    def __enter__(self):
-        self._before = signal.signal(signal.SIGINT, self)
-        return self
-
-    def __exit__(self, *_) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def __call__(self, *_) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        os.write(2, b"\nstopping after this point; Ctrl-C again stops at once\n")
+        return _measure(arguments, sweep, points, describe(points), table, ("left", "left"))
 
 
 def _that_fit(sweep: dma.DmaSweep, points, settings: dma.Settings):
@@ -179,6 +130,27 @@ def _that_fit(sweep: dma.DmaSweep, points, settings: dma.Settings):
         left_out = len(points) - len(fitting)
         _say(f"{left_out} points left out: their buffers need more than --memory {format_size(settings.memory)}")
     return fitting
+
+
+def _measure(arguments, sweep: Sweep, points, description: str, table, first: tuple[str, ...]) -> int:
+    """Measure and print. The table's first columns are aligned as said, the last two (words) to the left."""
+    _say(description)
+    with Writer(arguments.out, arguments.resume) if arguments.out else contextlib.nullcontext() as out:
+        outcome = measure(sweep, points, out, _say, _progress)
+    if outcome.interrupted:
+        _say(f"interrupted: {len(outcome.rows)} of {len(points)} points are measured")
+        kept = f"the same command with --resume continues {arguments.out}"
+        _say(kept if arguments.out else "nothing is kept without --out")
+        return INTERRUPTED
+    headers, lines = table(outcome.rows)
+    alignment = (*first, *["right"] * (len(headers) - len(first) - 2), "left", "left")
+    print(tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment))
+    _say(
+        f"{outcome.good} of {len(points)} points verified in {outcome.seconds:.1f} s"
+        + (f", {outcome.failed} failures" if outcome.failed else "")
+        + (f"; rows in {arguments.out}" if arguments.out else "")
+    )
+    return 0 if outcome.good == len(points) and not outcome.failed else FAILED
 
 
 def _progress(points):
@@ -213,8 +185,8 @@ def _checked(parse):
     return parsed
 
 
-def _modes(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))  # plan() knows which there are
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))  # the plans know which there are
 
 
 def _numbers(text: str) -> tuple[int, ...]:

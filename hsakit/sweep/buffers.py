@@ -1,25 +1,25 @@
 """The memory of a sweep: one source and one destination buffer an end, kept from point to point within a budget.
 
-A source holds its end's pattern and is written once. Destinations are poisoned and read back through the host's mapping
-while they are small or the host's own, else through a pinned host buffer and an engine: a host reads a GPU's memory
-over the bus a few bytes at a time, if it may at all.
+A source holds its end's pattern and is written once. Destinations are poisoned before each run and read back after it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import numpy as np
 
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.hsa import Buffer, BufferSlice
+from hsakit.hsa.memory import Span
 from hsakit.node import Node
 from hsakit.pattern import Pattern
+from hsakit.sweep import staging
 from hsakit.sweep.layout import SOURCE, Layout
 from hsakit.sweep.plan import HOST, End
 from hsakit.verify import poison
 
-_DIRECT = 128 << 10  # bytes that a host reads over the bus as soon as an engine brings them
 _SMALLEST = 1 << 20
 _STAGE = ("stage", HOST)
 
@@ -56,7 +56,7 @@ class Buffers:
         for key in sorted(missing, key=lambda key: key[0] == SOURCE):  # the stage is there before a source is filled
             self._held[key] = self._allocate(key[1], wanted[key])
             if key[0] == SOURCE:
-                self._fill(key)
+                self._put(self._held[key], self.pattern(key[1]).fill)
 
     @property
     def nbytes(self) -> int:
@@ -65,19 +65,13 @@ class Buffers:
     def piece(self, role: str, end: End, offset: int, nbytes: int) -> BufferSlice:
         return self._held[role, end][offset : offset + nbytes]
 
-    def poison(self, end: End, piece: BufferSlice, pattern: Pattern, offset: int) -> None:
-        """Make every byte of a piece of an end's memory differ from `pattern` at `offset`."""
-        view, staged = self._window(end, piece)
-        poison(view, pattern, offset)
-        if staged is not None:
-            self._move(end, piece, staged)
+    def poison(self, piece: BufferSlice, pattern: Pattern, offset: int) -> None:
+        """Make every byte of a piece differ from `pattern` at `offset`."""
+        self._put(piece, lambda view: poison(view, pattern, offset))
 
-    def fetch(self, end: End, piece: BufferSlice) -> np.ndarray:
+    def fetch(self, piece: BufferSlice) -> np.ndarray:
         """The bytes of a piece, valid until the next call."""
-        view, staged = self._window(end, piece)
-        if staged is not None:
-            self._move(end, staged, piece)
-        return view
+        return staging.get(piece, self._held[_STAGE], self._deadline)
 
     def forget(self, keys) -> None:
         """Close buffers; one that a copy still uses lives until that copy is done."""
@@ -94,20 +88,5 @@ class Buffers:
         pool = self._node.gpus[end].agent.pool("coarse") if isinstance(end, int) else agents[0].pool("fine")
         return pool.allocate(nbytes, access=[agent for agent in agents if pool.reachable_by(agent)])
 
-    def _fill(self, key: tuple[str, End]) -> None:
-        buffer, end = self._held[key], key[1]
-        view, staged = self._window(end, buffer[:])
-        self.pattern(end).fill(view)
-        if staged is not None:
-            self._move(end, buffer[:], staged)
-
-    def _window(self, end: End, piece: BufferSlice) -> tuple[np.ndarray, BufferSlice | None]:
-        """A view to read or write a piece by, and the staging memory it shows if that is not the piece itself."""
-        if end == HOST or (piece.host_accessible and piece.nbytes <= _DIRECT):
-            return piece.view(), None
-        staged = self._held[_STAGE][: piece.nbytes]
-        return staged.view(), staged
-
-    def _move(self, end: End, dst: BufferSlice, src: BufferSlice) -> None:
-        gpu = self._node.gpus[int(end)].agent
-        gpu.copy_engines[0].copy(dst, src).wait(deadline=self._deadline)
+    def _put(self, piece: Span, fill: Callable[[np.ndarray], None]) -> None:
+        staging.put(piece, fill, self._held[_STAGE], self._deadline)

@@ -10,18 +10,16 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hsakit import results
-from hsakit.ffi import loader, node_choice
-from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError, InvalidArgument
+from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
 from hsakit.hsa import Agent
 from hsakit.hsa.transfer import check_engine
 from hsakit.node import Node
+from hsakit.sweep import sweep
 from hsakit.sweep.buffers import Buffers
 from hsakit.sweep.layout import Place, lay_out
 from hsakit.sweep.plan import Machine, Point, Transfer
 from hsakit.sweep.run import Run
 
-KIND = "dma"
 SEED = 1
 
 # Bytes that the runtime puts into one copy packet for gfx94x, by the HSA version (amd_gpu_agent.cpp, CreateBlitSdma):
@@ -32,48 +30,29 @@ _PACKET_BYTES_NO_OVERRIDE = 0x3FFFE0
 
 
 @dataclass(frozen=True)
-class Settings:
-    """repeats: measured runs a point; warmup: runs before them, verified but not measured. deadline: seconds a run's
-    copies may take. memory: bytes of all buffers together."""
+class Settings(sweep.Settings):
+    """memory: bytes of all buffers together; the deadline is of a run's copies."""
 
-    repeats: int = 5
-    warmup: int = 1
-    deadline: float = 30.0
     memory: int = 3 << 29
 
     def __post_init__(self):
-        for name, least in (("repeats", 1), ("warmup", 0), ("memory", 1 << 23)):
-            if getattr(self, name) < least:
-                raise InvalidArgument(f"{name} is {getattr(self, name)}: at least {least}")
-        if not 0 < self.deadline < 86400:
-            raise InvalidArgument(f"deadline is {self.deadline}: more than 0 seconds, less than a day")
+        super().__post_init__()
+        self._at_least(memory=1 << 23)
 
 
-class DmaSweep:
-    """Runs points on a node. Not for several threads: a sweep owns its engines while it measures."""
+class DmaSweep(sweep.Sweep):
+    kind = "dma"
+    _settings: Settings
 
     def __init__(self, node: Node, settings: Settings):
-        self._node = node
-        self._settings = settings
+        super().__init__(node, settings)
         self._buffers = Buffers(node, SEED, settings.memory, settings.deadline)
         self._stuck: set[tuple[int, int]] = set()  # (GPU, engine)
         self._driver_engines: dict[tuple[int, int], int] = {}  # of (GPU, number): the engine that the driver gave it
         self._packet_bytes = packet_bytes(node.runtime.version)
-        self.clock = node_choice.clock_label()
-        self.versions = results.versions(hsa=node.runtime.version, libhsa=loader.hsa().path.name)
-        self.broken: str | None = None  # why nothing more can be measured
 
     def close(self) -> None:
         self._buffers.close()
-
-    def __enter__(self) -> DmaSweep:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
-
-    def key(self, point: Point) -> str:
-        return f"{KIND} {point} r{self._settings.repeats} w{self._settings.warmup}"
 
     def fits(self, point: Point) -> bool:
         """Whether the point's buffers stay within the memory allowed."""
@@ -113,7 +92,6 @@ class DmaSweep:
         return f"engines {same[0]} and {same[1]} of GPU {gpu} are one" if len(same) > 1 else None
 
     def run(self, point: Point) -> dict:
-        """Measure one point and return its row; what went wrong is in the row's `error`. Never waits past deadlines."""
         return self._measure(point, self._settings.warmup, self._settings.repeats)
 
     def _measure(self, point: Point, warmup: int, repeats: int) -> dict:
@@ -136,16 +114,13 @@ class DmaSweep:
         if error is None and counted is not None:
             known = all((t.owner, t.engine) in self._driver_engines for t in point.transfers)
             error = _difference(run.where, planned, counted, known)
-        return results.make_row(
-            KIND,
-            self.key(point),
+        return self.row(
+            point,
             parameters=_parameters(point, run.layout.places, self._driver_engines, warmup, repeats),
             samples=run.samples,
             verified="none" if error else "full",
             launch="gated" if point.gated else "host",
-            clock=self.clock,
             packets={"planned": planned, "counted": counted},
-            versions=self.versions,
             error=error,
         )
 

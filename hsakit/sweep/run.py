@@ -6,8 +6,7 @@ import time
 
 import numpy as np
 
-from hsakit import counters
-from hsakit.counters import Counters
+from hsakit.counters import Tally
 from hsakit.ffi.errors import DeadlineExceeded, HsakitError
 from hsakit.node import Node
 from hsakit.sweep.buffers import Buffers
@@ -27,9 +26,9 @@ class Run:
         self._point = point
         self._deadline = deadline
         self._submitted = 0
-        self._counted: Counters | None = None
         self._ends = list(dict.fromkeys(end for t in point.transfers for end in (t.src, t.dst)))
         self._nodes = {node.gpus[end].agent.driver_node: end for end in self._ends if isinstance(end, int)}
+        self._tally = Tally(self._nodes)
         self._gate = node.runtime.create_signal(0) if point.gated else None
         self._copies: list = []
         self.layout = lay_out(point)
@@ -59,15 +58,14 @@ class Run:
             name = f"{transfer.owner}/{driver_engines.get((transfer.owner, transfer.engine), transfer.engine)}"
             engines[name] = engines.get(name, 0) + (runs + (index < rest)) * per_copy
         planned = {"sdma_copy": self._submitted * per_copy, "aql_dispatch": 0, "engines": engines}
-        if self._counted is None:
+        crossed = self._tally.counted
+        if crossed is None:
             return planned, None
-        names = {name for counts in self._counted.nodes.values() for name in counts if "engine" not in name}
-        totals = {name: self._counted.total(name) for name in sorted(names)}
-        counted: dict = {name: n for name, n in totals.items() if n or name in planned}
+        counted: dict = {name: n for name, n in self._tally.totals().items() if n or name in planned}
         counted["engines"] = {
             f"{self._nodes[node]}/{engine}": n
-            for node in self._counted.nodes
-            for engine, n in self._counted.engine_copies(node).items()
+            for node in crossed.nodes
+            for engine, n in crossed.engine_copies(node).items()
         }
         return planned, counted
 
@@ -79,13 +77,9 @@ class Run:
 
     def _once(self) -> list[list[int]]:
         for transfer, place in zip(self._point.transfers, self.layout.places):
-            self._buffers.poison(transfer.dst, self._slot(transfer, place), *self._expected(transfer, place))
-        before = counters.snapshot(self._nodes)
-        signals = self._launch_and_wait()
-        after = counters.snapshot(self._nodes)
-        if before is not None and after is not None:
-            crossed = after - before
-            self._counted = crossed if self._counted is None else self._counted + crossed
+            self._buffers.poison(self._slot(transfer, place), *self._expected(transfer, place))
+        with self._tally:
+            signals = self._launch_and_wait()
         times = [signal.times for signal in signals]
         for transfer, place in zip(self._point.transfers, self.layout.places):
             self._verify(transfer, place)
@@ -128,7 +122,7 @@ class Run:
 
     def _verify(self, transfer: Transfer, place: Place) -> None:
         pattern, offset = self._expected(transfer, place)
-        slot = self._buffers.fetch(transfer.dst, self._slot(transfer, place))
+        slot = self._buffers.fetch(self._slot(transfer, place))
         name = f"rank {pattern.rank} ({_end(transfer.src)}) to {_end(transfer.dst)} on engine {transfer.engine}"
         inside = slot[GUARD : GUARD + self._point.nbytes]
         check(inside, pattern, offset + GUARD, name, [self._buffers.pattern(end) for end in self._ends])

@@ -1,0 +1,147 @@
+"""What all sweeps have in common: settings, points that become rows, and going through them with a file of results."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hsakit import results
+from hsakit.ffi import loader, node_choice
+from hsakit.ffi.errors import InvalidArgument
+from hsakit.node import Node
+
+
+@dataclass(frozen=True)
+class Settings:
+    """repeats: measured runs a point; warmup: runs before them, verified but not measured. deadline: seconds a run may
+    take."""
+
+    repeats: int = 5
+    warmup: int = 1
+    deadline: float = 30.0
+
+    def __post_init__(self):
+        self._at_least(repeats=1, warmup=0)
+        if not 0 < self.deadline < 86400:
+            raise InvalidArgument(f"deadline is {self.deadline}: more than 0 seconds, less than a day")
+
+    def _at_least(self, **limits: int) -> None:
+        for name, least in limits.items():
+            if getattr(self, name) < least:
+                raise InvalidArgument(f"{name} is {getattr(self, name)}: at least {least}")
+
+
+class Sweep:
+    """Runs points on a node. Not for several threads: a sweep owns what it measures."""
+
+    kind: str
+
+    def __init__(self, node: Node, settings: Settings, clock: str | None = None):
+        self._node = node
+        self._settings = settings
+        self.clock = clock or node_choice.clock_label()
+        self.versions = results.versions(hsa=node.runtime.version, libhsa=loader.hsa().path.name)
+        self.broken: str | None = None  # why nothing more can be measured
+
+    def close(self) -> None:
+        """Give back what the points used."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def key(self, point: Any) -> str:
+        """What identifies a point's row in a file."""
+        return f"{self.kind} {point} r{self._settings.repeats} w{self._settings.warmup}"
+
+    def wake(self, points: Iterable) -> list[dict]:
+        """What has to be done once before these points; returns rows of what failed."""
+        return []
+
+    def run(self, point: Any) -> dict:
+        """Measure one point and return its row; what went wrong is in the row's `error`. Never waits past deadlines."""
+        raise NotImplementedError
+
+    def row(self, point: Any, **fields) -> dict:
+        return results.make_row(self.kind, self.key(point), clock=self.clock, versions=self.versions, **fields)
+
+
+@dataclass
+class Outcome:
+    """rows: one a point, those that the file had first. failed: rows with an error, also such that are no point's."""
+
+    rows: list[dict]
+    failed: int
+    interrupted: bool
+    seconds: float
+
+    @property
+    def good(self) -> int:
+        return sum(row["error"] is None for row in self.rows)
+
+
+def measure(
+    sweep: Sweep,
+    points: Sequence,
+    out: results.Writer | None,
+    say: Callable[[str], None],
+    progress: Callable[[Sequence], Iterable] = iter,
+) -> Outcome:
+    """Measure the points that `out` does not have already, a row each; `say` is told what goes wrong as it does.
+
+    `progress` goes through the points. Ctrl-C ends it after the point being measured, a second one at once.
+    """
+    keys = {sweep.key(point) for point in points}
+    rows: list[dict] = []
+    failed = 0
+    if out is not None:
+        out.refuse_other_settings(sweep.clock, sweep.versions)
+        if out.set_aside:
+            say(f"{out.path} existed and is kept as {out.set_aside}")
+        rows = [row for row in results.latest(out.rows) if row["key"] in keys & out.done]
+        if rows:
+            say(f"{len(rows)} of them are in {out.path} already")
+    done = {row["key"] for row in rows}
+    left = [point for point in points if sweep.key(point) not in done]
+    started = time.monotonic()
+    with _Interrupt() as interrupt:
+        for row in itertools.chain(sweep.wake(left), map(sweep.run, progress(left))):
+            if out is not None:
+                out.write(row)
+            if row["error"]:
+                failed += 1
+                say(f"FAILED {row['error']}")
+            if row["key"] in keys:
+                rows.append(row)
+            if interrupt.asked or sweep.broken:
+                break
+    return Outcome(rows, failed, interrupt.asked, time.monotonic() - started)
+
+
+class _Interrupt:
+    """Ctrl-C ends the sweep after the point being measured, which takes its deadline at the most; a second one at once.
+
+    Not an exception anywhere: it could rise in a callback below the library, where nobody can receive it.
+    """
+
+    asked = False
+
+    def __enter__(self):
+        self._before = signal.signal(signal.SIGINT, self)
+        return self
+
+    def __exit__(self, *_) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def __call__(self, *_) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        os.write(2, b"\nstopping after this point; Ctrl-C again stops at once\n")
