@@ -7,10 +7,23 @@ there: this package uses ``hsakit.hsa``, never the other way round.
 from hsakit.hip.device import Device
 from hsakit.hip.event import Event
 from hsakit.hip.memory import Buffer, PointerAttributes
+from hsakit.hip.module import Kernel, Launch, Module
 from hsakit.hip.platform import platform
 from hsakit.hip.stream import Stream
 
-__all__ = ["Buffer", "Device", "Event", "PointerAttributes", "Stream", "devices", "pointer_attributes", "version"]
+__all__ = [
+    "Buffer",
+    "Device",
+    "Event",
+    "Kernel",
+    "Launch",
+    "Module",
+    "PointerAttributes",
+    "Stream",
+    "devices",
+    "pointer_attributes",
+    "version",
+]
 
 
 def devices() -> tuple[Device, ...]:

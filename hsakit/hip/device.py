@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
@@ -16,6 +17,7 @@ from hsakit.ffi.errors import InvalidArgument, check_hip, hip_answered
 from hsakit.hip import abi, event, memory, stream
 from hsakit.hip.event import Event
 from hsakit.hip.memory import Buffer
+from hsakit.hip.module import Module
 from hsakit.hip.stream import Stream, StreamHandle
 from hsakit.hip.stream_state import State
 from hsakit.hsa import fork
@@ -191,6 +193,12 @@ class Device:
     def malloc_managed(self, nbytes: int) -> Buffer:
         """Memory for the host and every device, which the driver moves to where it is used."""
         return memory.malloc_managed(self, nbytes)
+
+    # Code
+
+    def load(self, source: str | os.PathLike | bytes) -> Module:
+        """Load a code object, from a file or from memory. See ``Module.load``."""
+        return Module.load(source, self)
 
     # Streams and events
 
