@@ -10,13 +10,13 @@ import pytest
 from hsakit import codeobject, compiler
 from hsakit.ffi.errors import ClosedError, CodeObjectError, DeadlineExceeded, InvalidArgument
 from hsakit.hip.module import Module
-from hsakit.pattern import MASK, STRIDE, WORD_BITS, Pattern, seed_key
+from hsakit.pattern import Pattern
 
 SEED = 12
 
 
 def base(rank: int) -> int:
-    return seed_key(SEED) + (rank << WORD_BITS) * STRIDE & MASK
+    return Pattern(SEED, rank).base
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ import pytest
 from hsakit import codeobject, compiler, counters
 from hsakit.ffi.errors import ClosedError, CodeObjectError, DeadlineExceeded, InvalidArgument
 from hsakit.hsa import Batch, barrier_and
-from hsakit.pattern import MASK, STRIDE, WORD_BITS, Pattern, seed_key
+from hsakit.pattern import MASK, Pattern
 
 SEED = 11
 
 
 def base(rank: int) -> int:
-    return seed_key(SEED) + (rank << WORD_BITS) * STRIDE & MASK
+    return Pattern(SEED, rank).base
 
 
 @pytest.fixture

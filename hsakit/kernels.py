@@ -1,0 +1,286 @@
+"""Prepared launches of the kernels in ``kernels_src``: the grid that each needs, and its arguments in their places.
+
+    kernels = Kernels(agent)        # an hsa Agent: launches for its queues; a hip Device: launches for its streams
+    launch = kernels.copy(dst, src)
+    launch.launch(queue)            # as often as wanted; launch.set("src", other) changes an argument
+
+Sizes are in bytes unless said otherwise. What a kernel writes for the host to read is described by a dtype here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hsakit import compiler
+from hsakit.ffi.errors import ClosedError, InvalidArgument
+
+if TYPE_CHECKING:
+    from hsakit import hip, hsa
+    from hsakit.geometry import Extent
+    from hsakit.hsa.memory import Span
+    from hsakit.pattern import Pattern
+
+PLACE = np.dtype([("xcc", "<u4"), ("se", "<u4"), ("cu", "<u4"), ("hw_id", "<u4"), ("start", "<u8"), ("end", "<u8")])
+MISMATCH = np.dtype([("count", "<u8"), ("first", "<u8")])  # set to (0, NOWHERE) before a comparison
+REPORT = np.dtype([("state", "<u8"), ("start", "<u8"), ("end", "<u8"), ("looks", "<u8")])
+NOWHERE = (1 << 64) - 1
+RELEASED, TIMED_OUT = 1, 2  # states of a latch's report
+PEERS = 8  # at most, of one push
+
+_WORKGROUP = 256
+_TILE = 16384  # bytes that a workgroup copies at a time
+_PER_CU = 4  # workgroups a CU that saturate its memory, where the caller names no number
+_ITEMSIZE = {"f32": 4, "f16": 2, "bf16": 2}
+_SIDE = {"f32": 64, "f16": 128, "bf16": 128}  # of a workgroup's tile of C
+_LAYOUTS = ("nn", "nt", "tn", "tt")
+
+
+class Kernels:
+    """The kernels for one GPU, each family loaded when its first launch is prepared. ``close()`` unloads them.
+
+    Every method returns a launch of the API that the GPU was taken from. ``options`` are those of that API's
+    ``Kernel.prepare``: for HSA ``barrier``, ``acquire`` and ``release``.
+    """
+
+    def __init__(self, gpu: hsa.Agent | hip.Device):
+        self.gpu = gpu
+        self._loaded: dict[str, Any] | None = {}
+
+    def __repr__(self) -> str:
+        return f"<Kernels on {self.gpu.label}{', closed' if self._loaded is None else ''}>"
+
+    def __enter__(self) -> Kernels:
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Unload them, each when its launches in flight are complete. Closing twice is fine."""
+        loaded, self._loaded = self._loaded, None
+        for module in (loaded or {}).values():
+            module.close()
+
+    def kernel(self, family: str, name: str) -> Any:
+        """A kernel of a family: of the file ``kernels_src/<family>.hip``, built and loaded if it was not yet."""
+        if self._loaded is None:
+            raise ClosedError(f"{self!r}: it gives no more launches")
+        if family not in self._loaded:
+            self._loaded[family] = self.gpu.load(compiler.kernels(family, self.gpu.target.partition(":")[0]))
+        return self._loaded[family].kernel(name)
+
+    # Computation
+
+    def gemm(
+        self,
+        dtype: str,
+        layout: str,
+        a: Span,
+        b: Span,
+        c: Span,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        lda: int | None = None,
+        ldb: int | None = None,
+        ldc: int | None = None,
+        **options,
+    ):
+        """C = A B for A of m x k, B of k x n and C of m x n elements of ``f32``, ``f16`` or ``bf16``.
+
+        ``layout`` has a letter for A and one for B: ``n`` row-major, ``t`` column-major (stored transposed). C is
+        row-major; for a column-major C compute its transpose. Leading dimensions are in elements, by default without
+        gaps. 16-bit products are summed in f32.
+        """
+        if dtype not in _ITEMSIZE or layout not in _LAYOUTS:
+            raise InvalidArgument(f"gemm {dtype!r} {layout!r}: {', '.join(_ITEMSIZE)}, and {', '.join(_LAYOUTS)}")
+        if min(m, n, k) < 1:
+            raise InvalidArgument(f"gemm of m={m}, n={n}, k={k}: each is at least 1")
+        arguments: dict[str, Any] = {"m": m, "n": n, "k": k}
+        stored = {
+            "a": (a, lda, (m, k) if layout[0] == "n" else (k, m)),
+            "b": (b, ldb, (k, n) if layout[1] == "n" else (n, k)),
+            "c": (c, ldc, (m, n)),
+        }
+        for name, (memory, pitch, (lines, length)) in stored.items():
+            pitch = length if pitch is None else pitch
+            arguments |= {name: memory, f"ld{name}": pitch}
+            _check_matrix(name, memory, lines, length, pitch, _ITEMSIZE[dtype])
+        side = _SIDE[dtype]
+        grid = (-(-n // side), -(-m // side))
+        return self._prepare("gemm", f"gemm_{dtype}_{layout}", grid, arguments, **options)
+
+    # Copies
+
+    def copy(self, dst: Span, src: Span, nbytes: int | None = None, *, workgroups: int | None = None, **options):
+        """Copy ``nbytes``, by default all of ``src``, by so many workgroups."""
+        nbytes = src.nbytes if nbytes is None else nbytes
+        _check_room("dst", dst, nbytes)
+        _check_room("src", src, nbytes)
+        return self._prepare(
+            "copy", "copy", self._workgroups(workgroups, nbytes), {"dst": dst, "src": src, "nbytes": nbytes}, **options
+        )
+
+    def push_all(
+        self,
+        dst: Sequence[Span],
+        src: Span,
+        nbytes: int | None = None,
+        *,
+        flags: Sequence[Span] = (),
+        value: int = 1,
+        arrived: Span | None = None,
+        workgroups: int | None = None,
+        **options,
+    ):
+        """Copy ``src`` to every one of up to 8 destinations, reading it once: the sending half of an all-gather.
+
+        With ``flags``, one for each destination in its peer's fine-grained memory, each is set to ``value`` (64 bits)
+        when all bytes are visible there; ``arrived`` is 4 bytes of the GPU's own memory, 0 before.
+        """
+        nbytes = src.nbytes if nbytes is None else nbytes
+        _check_room("src", src, nbytes)
+        return self._push("push_all", dst, {"src": src}, (), nbytes, flags, value, arrived, workgroups, options)
+
+    def push_each(
+        self,
+        dst: Sequence[Span],
+        src: Sequence[Span],
+        nbytes: int | None = None,
+        *,
+        flags: Sequence[Span] = (),
+        value: int = 1,
+        arrived: Span | None = None,
+        workgroups: int | None = None,
+        **options,
+    ):
+        """Copy ``src[p]`` to ``dst[p]`` for up to 8 peers, all at once: the sending half of an all-to-all. Flags are as
+        for ``push_all``."""
+        if len(src) != len(dst):
+            raise InvalidArgument(f"{len(src)} sources for {len(dst)} destinations: one for each")
+        nbytes = src[0].nbytes if nbytes is None and src else nbytes or 0
+        for p, each in enumerate(src):
+            _check_room(f"src[{p}]", each, nbytes)
+        packed = {"src": _addresses(src)}
+        return self._push("push_each", dst, packed, src, nbytes, flags, value, arrived, workgroups, options)
+
+    def wait_flags(self, flags: Span, peers: int, late: Span, *, value: int = 1, limit: int = NOWHERE, **options):
+        """Wait until the first ``peers`` (at most 64) 64-bit flags are ``value`` or more, looking ``limit`` times.
+
+        ``late`` (8 bytes) gets a bit for each peer whose flag did not come.
+        """
+        if not 1 <= peers <= 64:
+            raise InvalidArgument(f"{peers!r} flags: a wave looks at 1 to 64")
+        _check_room("flags", flags, 8 * peers)
+        _check_room("late", late, 8)
+        arguments = {"flags": flags, "peers": peers, "value": value, "limit": limit, "late": late}
+        return self._prepare("copy", "wait_flags", 1, arguments, **options)
+
+    # Patterns
+
+    def fill(self, dst: Span, pattern: Pattern, offset: int = 0, *, workgroups: int | None = None, **options):
+        """Write the pattern's bytes from ``offset`` on into all of ``dst``."""
+        arguments = {"dst": dst, "nbytes": dst.nbytes, "offset": offset, "base": pattern.base}
+        return self._prepare("pattern", "pattern_fill", self._workgroups(workgroups, dst.nbytes), arguments, **options)
+
+    def compare(
+        self, src: Span, pattern: Pattern, mismatch: Span, offset: int = 0, *, workgroups: int | None = None, **options
+    ):
+        """Compare all of ``src`` with the pattern's bytes from ``offset`` on.
+
+        ``mismatch`` is one MISMATCH in the GPU's own memory, (0, NOWHERE) before: how many bytes differ, and which is
+        the first.
+        """
+        _check_room("mismatch", mismatch, MISMATCH.itemsize)
+        arguments = {
+            "src": src,
+            "nbytes": src.nbytes,
+            "offset": offset,
+            "base": pattern.base,
+            "mismatch": mismatch,
+        }
+        grid = self._workgroups(workgroups, src.nbytes)
+        return self._prepare("pattern", "pattern_compare", grid, arguments, **options)
+
+    # What gates, brackets and calibrates other work
+
+    def census(self, places: Span, workgroups: int, *, naps: int = 0, lds: int = 0, **options):
+        """Every workgroup (of one wave) writes where and when it ran: ``places`` holds a PLACE for each.
+
+        It stays for ``naps`` naps of some 8192 clocks. ``lds`` of all that a CU has keeps it to one workgroup a CU.
+        """
+        _check_room("places", places, workgroups * PLACE.itemsize)
+        return self._prepare("census", "census", workgroups, {"places": places, "naps": naps}, lds=lds, **options)
+
+    def latch(
+        self, flag: Span, report: Span, *, released: int = 1, limit: int = NOWHERE, workgroups: int = 1, **options
+    ):
+        """Hold a queue, or so many places on the GPU, until the 64-bit ``flag`` is ``released``, looking ``limit``
+        times at most. ``report`` gets a REPORT for each workgroup."""
+        _check_room("flag", flag, 8)
+        _check_room("report", report, workgroups * REPORT.itemsize)
+        arguments = {"flag": flag, "released": released, "limit": limit, "report": report}
+        return self._prepare("latch", "latch", workgroups, arguments, **options)
+
+    def stamp(self, tick: Span, **options):
+        """Write the GPU's tick (8 bytes) at the time when it runs."""
+        _check_room("tick", tick, 8)
+        return self._prepare("latch", "stamp", 1, {"tick": tick}, **options)
+
+    def empty(self, workgroups: Extent = 1, **options):
+        """Do nothing: what a launch costs."""
+        return self._prepare("latch", "empty", workgroups, {}, **options)
+
+    def _push(self, name, dst, source, sources, nbytes, flags, value, arrived, workgroups, options):
+        if not 1 <= len(dst) <= PEERS:
+            raise InvalidArgument(f"{len(dst)} destinations: a push has 1 to {PEERS}")
+        for p, each in enumerate(dst):
+            _check_room(f"dst[{p}]", each, nbytes)
+        arguments = {"dst": _addresses(dst), **source, "peers": len(dst), "nbytes": nbytes}
+        if flags:
+            if len(flags) != len(dst) or arrived is None:
+                raise InvalidArgument(f"{len(flags)} flags for {len(dst)} destinations: one for each, and arrived=")
+            for p, each in enumerate(flags):
+                _check_room(f"flags[{p}]", each, 8)
+            _check_room("arrived", arrived, 4)
+            name += "_flag"
+            arguments |= {"flags": _addresses(flags), "value": value, "arrived": arrived}
+        launch = self._prepare("copy", name, self._workgroups(workgroups, nbytes), arguments, **options)
+        # Addresses within a struct say nothing of the buffers: those are named here.
+        launch.set("dst", arguments["dst"], hold=dst)
+        if sources:
+            launch.set("src", arguments["src"], hold=sources)
+        if flags:
+            launch.set("flags", arguments["flags"], hold=flags)
+        return launch
+
+    def _prepare(self, family: str, name: str, grid: Extent, arguments: dict, **options):
+        kernel = self.kernel(family, name)
+        return kernel.prepare(grid, kernel.info.max_workgroup_size, arguments, **options)
+
+    def _workgroups(self, asked: int | None, nbytes: int) -> int:
+        """As many as asked for; by default enough to saturate the GPU, but none that would have nothing to do."""
+        return asked if asked is not None else max(1, min(-(-nbytes // _TILE), _PER_CU * self.gpu.cu_count))
+
+
+def _addresses(memory: Sequence[Span]) -> np.ndarray:
+    packed = np.zeros(PEERS, np.uint64)
+    packed[: len(memory)] = [each.address for each in memory]
+    return packed
+
+
+def _check_room(name: str, memory: Span, nbytes: int) -> None:
+    if memory.nbytes < nbytes:
+        raise InvalidArgument(f"{name}: {memory!r} is smaller than the {nbytes} bytes that the kernel will touch")
+
+
+def _check_matrix(name: str, memory: Span, lines: int, length: int, pitch: int, itemsize: int) -> None:
+    if pitch < length:
+        raise InvalidArgument(f"ld{name}={pitch}: lines of {name} have {length} elements")
+    _check_room(name, memory, ((lines - 1) * pitch + length) * itemsize)
+    if memory.address % itemsize:
+        raise InvalidArgument(f"{name}: {memory!r} is not aligned to its elements of {itemsize} bytes")

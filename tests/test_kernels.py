@@ -1,0 +1,260 @@
+"""The prepared launches, through HSA and through HIP: grids that cover all, arguments in their places, refusals."""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from hsakit.ffi.errors import ClosedError, InvalidArgument
+from hsakit.kernels import MISMATCH, NOWHERE, PLACE, RELEASED, REPORT, TIMED_OUT, Kernels
+from hsakit.pattern import Pattern
+
+PATTERN = Pattern(3, 1)
+
+
+class ThroughHsa:
+    def __init__(self, runtime, stack):
+        self.gpu = runtime.gpus[0]
+        self._runtime, self._stack = runtime, stack
+        self._queue = stack.enter_context(self.gpu.create_queue(64))
+
+    def host(self, nbytes):
+        """Memory that host and GPU access while kernels run."""
+        pool = self._runtime.cpus[0].pool("fine")
+        return self._stack.enter_context(pool.allocate(nbytes, access=self.gpu))
+
+    def device(self, nbytes):
+        return self._stack.enter_context(self.gpu.pool("coarse").allocate(nbytes))
+
+    def put(self, dst, array):
+        staged = self.host(array.nbytes)
+        staged.view(array.dtype)[:] = array.reshape(-1)
+        self._copy(dst, staged)
+
+    def get(self, src, dtype):
+        staged = self.host(src.nbytes)
+        self._copy(staged, src)
+        return staged.view(dtype).copy()
+
+    def _copy(self, dst, src):
+        self.gpu.engine(0).copy(dst, src, min(dst.nbytes, src.nbytes)).wait()
+
+    def start(self, launch):
+        launch.launch(self._queue)
+
+    def wait(self):
+        self._queue.drain(deadline=60)
+
+
+class ThroughHip:
+    def __init__(self, stack):
+        from hsakit import hip
+
+        self.gpu = hip.devices()[0]
+        self._stack = stack
+        self._stream = stack.enter_context(self.gpu.create_stream())
+
+    def host(self, nbytes):
+        return self._stack.enter_context(self.gpu.malloc_host(nbytes))
+
+    def device(self, nbytes):
+        return self._stack.enter_context(self.gpu.malloc(nbytes))
+
+    def put(self, dst, array):
+        self.gpu.copy(dst[: array.nbytes], array.reshape(-1).view(np.uint8))
+
+    def get(self, src, dtype):
+        out = np.zeros(src.nbytes, np.uint8)
+        self.gpu.copy(out, src)
+        return out.view(dtype)
+
+    def start(self, launch):
+        launch.launch(self._stream)
+
+    def wait(self):
+        self._stream.synchronize(deadline=60)
+
+
+@pytest.fixture(params=["hsa", "hip"])
+def place(request, runtime):
+    with ExitStack() as stack:
+        made = ThroughHsa(runtime, stack) if request.param == "hsa" else ThroughHip(stack)
+        yield made
+
+
+@pytest.fixture
+def kernels(place):
+    with Kernels(place.gpu) as made:
+        yield made
+
+
+def run(place, launch):
+    place.start(launch)
+    place.wait()
+
+
+@pytest.mark.parametrize("dtype, layout, gap", [("f32", "nn", 0), ("f32", "tn", 3), ("f16", "nt", 1), ("f16", "tt", 0)])
+def test_gemm(place, kernels, dtype, layout, gap):
+    m, n, k = 130, 71, 37
+    kind = {"f32": np.float32, "f16": np.float16}[dtype]
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((m, k)).astype(kind), rng.standard_normal((k, n)).astype(kind)
+    memory, pitches = [], []
+    for matrix in (a if layout[0] == "n" else a.T, b if layout[1] == "n" else b.T, np.zeros((m, n), kind)):
+        padded = np.pad(matrix, ((0, 0), (0, gap)), constant_values=7)
+        buffer = place.device(padded.nbytes)
+        place.put(buffer, padded)
+        memory.append(buffer)
+        pitches.append(padded.shape[1])
+    given = dict(zip(("lda", "ldb", "ldc"), pitches)) if gap else {}
+    run(place, kernels.gemm(dtype, layout, *memory, m, n, k, **given))
+    c = place.get(memory[2], kind).reshape(m, n + gap)
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    error = np.linalg.norm(c[:, :n] - exact) / np.linalg.norm(exact)
+    assert error < {"f32": 1e-6, "f16": 4e-3}[dtype]
+    assert (c[:, n:] == 7).all()
+
+
+@pytest.mark.parametrize("nbytes, workgroups", [(100_003, None), (100_003, 3), (5, None)])
+def test_copy(place, kernels, nbytes, workgroups):
+    src, dst = place.host(nbytes + 1), place.host(nbytes + 3)
+    src.view()[1:] = PATTERN.bytes(0, nbytes)
+    dst.view()[:] = 0xA5
+    run(place, kernels.copy(dst[3:], src[1:], workgroups=workgroups))
+    assert (dst.view()[3:] == PATTERN.bytes(0, nbytes)).all() and (dst.view()[:3] == 0xA5).all()
+    dst.view()[:] = 0xA5
+    run(place, kernels.copy(dst, src[1:], 2))
+    assert (dst.view()[2:] == 0xA5).all() and (dst.view()[:2] == PATTERN.bytes(0, 2)).all()
+
+
+def test_push_all(place, kernels):
+    nbytes, peers = 40_001, 3
+    src, dst = place.host(nbytes), [place.host(nbytes) for _ in range(peers)]
+    flags, arrived, late = place.host(8 * peers), place.device(4), place.host(8)
+    src.view()[:] = PATTERN.bytes(0, nbytes)
+    place.put(arrived, np.zeros(1, np.uint32))
+    run(place, kernels.push_all(dst, src))
+    for each in dst:
+        assert (each.view() == PATTERN.bytes(0, nbytes)).all()
+        each.view()[:] = 0
+    flags.view()[:] = 0
+    late.view()[:] = 0xFF
+    launch = kernels.push_all(
+        dst, src, flags=[flags[8 * p : 8 * p + 8] for p in range(peers)], value=9, arrived=arrived
+    )
+    run(place, launch)
+    assert (flags.view(np.uint64) == 9).all()
+    run(place, kernels.wait_flags(flags, peers, late, value=9, limit=10))
+    assert late.view(np.uint64)[0] == 0
+    run(place, kernels.wait_flags(flags, peers, late, value=10, limit=10))
+    assert late.view(np.uint64)[0] == 0b111
+    assert all((each.view() == PATTERN.bytes(0, nbytes)).all() for each in dst)
+
+
+def test_push_each(place, kernels):
+    nbytes, peers = 20_001, 3
+    src, dst = ([place.host(nbytes) for _ in range(peers)] for _ in range(2))
+    flags, arrived = place.host(8 * peers), place.device(4)
+    place.put(arrived, np.zeros(1, np.uint32))
+    flags.view()[:] = 0
+    for p, each in enumerate(src):
+        each.view()[:] = Pattern(4, p).bytes(0, nbytes)
+    run(place, kernels.push_each(dst, src, workgroups=2))
+    for p, each in enumerate(dst):
+        assert (each.view() == Pattern(4, p).bytes(0, nbytes)).all()
+        each.view()[:] = 0xA5
+    raised = [flags[8 * p : 8 * p + 8] for p in range(peers)]
+    run(place, kernels.push_each(dst, src, nbytes - 1, flags=raised, arrived=arrived))
+    assert (flags.view(np.uint64) == 1).all()
+    for p, each in enumerate(dst):
+        assert (each.view()[:-1] == Pattern(4, p).bytes(0, nbytes - 1)).all() and each.view()[-1] == 0xA5
+
+
+def test_pushes_hold_their_buffers(place, kernels):
+    src, dst = place.host(100), [place.host(100) for _ in range(2)]
+    launch = kernels.push_each(dst, [src, src])
+    assert {src.handle(), *(each.handle() for each in dst)} == set(launch.arguments.buffers())
+
+
+def test_fill_and_compare(place, kernels):
+    nbytes = 50_001
+    memory, mismatch = place.device(nbytes), place.device(MISMATCH.itemsize)
+    run(place, kernels.fill(memory[1:], PATTERN, offset=77))
+    held = place.get(memory, np.uint8)
+    assert (held[1:] == PATTERN.bytes(77, nbytes - 1)).all()
+
+    def compared(offset):
+        place.put(mismatch, np.array([(0, NOWHERE)], MISMATCH).view(np.uint64))
+        run(place, kernels.compare(memory[1:], PATTERN, mismatch, offset))
+        return tuple(int(word) for word in place.get(mismatch, np.uint64))
+
+    assert compared(77) == (0, NOWHERE)
+    held[1 + 1234] ^= 1
+    held[1 + 40_000] ^= 0x80
+    place.put(memory, held)
+    assert compared(77) == (2, 1234)
+    count, first = compared(78)
+    assert count > 0.9 * nbytes and first < 10
+
+
+def test_census_latch_stamp_empty(place, kernels):
+    workgroups = 20
+    places, ticks = place.host(workgroups * PLACE.itemsize), place.host(16)
+    flag, report = place.host(8), place.host(2 * REPORT.itemsize)
+    for each in (places, ticks, flag, report):
+        each.view()[:] = 0
+    place.start(kernels.stamp(ticks))
+    place.start(kernels.census(places, workgroups, naps=1, lds=65536))
+    place.start(kernels.latch(flag, report, released=0, workgroups=2))
+    place.start(kernels.empty((3, 2)))
+    place.start(kernels.stamp(ticks[8:]))
+    place.wait()
+    first, last = ticks.view(np.uint64)
+    seen = places.view(PLACE)
+    assert (seen["start"] < seen["end"]).all() and first < seen["start"].min() and seen["end"].max() < last
+    assert len(set(seen[["xcc", "se", "cu"]].tolist())) == workgroups
+    assert (report.view(REPORT)["state"] == RELEASED).all()
+    run(place, kernels.latch(flag, report, limit=3))
+    assert report.view(REPORT)[0]["state"] == TIMED_OUT and report.view(REPORT)[0]["looks"] == 3
+
+
+def test_refusals(place, kernels):
+    small, large = place.host(100), place.host(200)
+    f32 = ("f32", "nn", large, large, small)
+    for wrong, said in (
+        (
+            lambda: kernels.gemm("f64", "nn", large, large, small, 1, 1, 1),
+            "gemm 'f64' 'nn': f32, f16, bf16, and nn, nt",
+        ),
+        (lambda: kernels.gemm(*f32, 1, 0, 1), "each is at least 1"),
+        (lambda: kernels.gemm(*f32, 6, 5, 5), "c: .* is smaller than the 120 bytes"),
+        (lambda: kernels.gemm(*f32, 5, 5, 5, lda=4), "lda=4: lines of a have 5 elements"),
+        (lambda: kernels.gemm(*f32, 5, 5, 5, lda=12), "a: .* is smaller than the 212 bytes"),
+        (lambda: kernels.gemm("f32", "nn", large[2:], large, small, 2, 2, 2), "a: .* not aligned to its elements of 4"),
+        (lambda: kernels.copy(small, large), "dst: .* is smaller than the 200 bytes"),
+        (lambda: kernels.push_all([], large), "0 destinations: a push has 1 to 8"),
+        (lambda: kernels.push_all([large] * 9, large), "9 destinations"),
+        (lambda: kernels.push_all([large, small], large), r"dst\[1\]: .* is smaller than the 200 bytes"),
+        (lambda: kernels.push_all([large], large, flags=[small[:8]]), "one for each, and arrived="),
+        (lambda: kernels.push_each([large], [large, large]), "2 sources for 1 destinations"),
+        (lambda: kernels.wait_flags(large, 65, small), "65 flags: a wave looks at 1 to 64"),
+        (lambda: kernels.wait_flags(large, 26, small), "flags: .* is smaller than the 208 bytes"),
+        (lambda: kernels.compare(large, PATTERN, small[:8]), "mismatch: .* is smaller than the 16 bytes"),
+        (lambda: kernels.census(small, 4), "places: .* is smaller than the 128 bytes"),
+        (lambda: kernels.latch(small[:4], large), "flag: .* is smaller than the 8 bytes"),
+    ):
+        with pytest.raises(InvalidArgument, match=said):
+            wrong()
+
+
+def test_closed(place):
+    kernels = Kernels(place.gpu)
+    launch = kernels.empty()
+    run(place, launch)
+    kernels.close()
+    kernels.close()
+    with pytest.raises(ClosedError):
+        kernels.empty()
+    with pytest.raises(ClosedError):
+        place.start(launch)
+    assert "closed" in repr(kernels)
