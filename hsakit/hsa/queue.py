@@ -324,7 +324,7 @@ class Queue(Closable[QueueHandle]):
         while True:
             self._room = state.prune() + self.size
             if state.write + n <= self._room:
-                if len(state.late) < self.size:
+                if sum(item.loose for item in state.late.values()) < self.size:
                     return state.write
                 self._prove()
                 if state.write + n <= self._room:

@@ -1,7 +1,7 @@
 """The thread that plays all packet processors and engines of the node.
 
 Queues announce work by writing a doorbell, a word of memory: nobody tells us, so the thread looks.  It looks often
-while there is work and ever less often when there is none (an idle node costs one to two per cent of a core).  All
+while there is work and ever less often when there is none (an idle node costs about three per cent of a core).  All
 queues advance in turn, a bounded amount each, so that none starves and two that wait for each other both move.
 
 One lock, :attr:`Processor.lock`, stands for the hardware's exclusion between a queue that runs and a driver call that
