@@ -173,10 +173,10 @@ class AqlQueue:
         return moved
 
     def _kernel_error(self, kernel: Kernel, error: WaveError) -> Exception:
-        text = f"{self.describe()}: {kernel.dispatch.describe(error)}"
+        text = kernel.dispatch.describe(error)
         if isinstance(error.cause, MemoryFault):
             return error.cause.told(text)
-        return UnsupportedPacket(text, EC_QUEUE_WAVE_ILLEGAL_INSTRUCTION)
+        return UnsupportedPacket(f"{self.describe()}: {text}", EC_QUEUE_WAVE_ILLEGAL_INSTRUCTION)
 
     def _message(self, slot: int, what: str) -> str:
         return (

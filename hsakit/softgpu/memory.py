@@ -60,7 +60,7 @@ class MemoryFault(Exception):
     def told(self, text: str) -> MemoryFault:
         """The same fault, with another story: a kernel's says which instruction of which wave."""
         fault = MemoryFault(self.gpu, self.address, 0, "", self.present)
-        fault.args = (f"{text}: {self}",)
+        fault.args = (text,)
         return fault
 
 

@@ -43,6 +43,10 @@ def _dec(old, limit):
     return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
 
 
+def _compare_swap(old, new, expected):
+    return np.where(old == expected, new, old)
+
+
 def _add_f16(old, x):
     return (old.view(np.float16) + x.view(np.float16)).view(U32)
 
@@ -75,7 +79,7 @@ def _whole(unsigned: type, signed: type) -> dict[str, Operation]:
         "xor": Operation(np.bitwise_xor, unsigned),
         "mskor": Operation(lambda old, mask, x: old & ~mask | x, unsigned),
         "swap": Operation(lambda old, x: x, unsigned),
-        "cmpswap": Operation(lambda old, new, expected: np.where(old == expected, new, old), unsigned),
+        "cmpswap": Operation(_compare_swap, unsigned),
     }
 
 
@@ -84,7 +88,7 @@ def _float(dtype: type, suffix: str) -> dict[str, Operation]:
         f"add_{suffix}": Operation(np.add, dtype),
         f"min_{suffix}": Operation(np.fmin, dtype),
         f"max_{suffix}": Operation(np.fmax, dtype),
-        f"cmpswap_{suffix}": Operation(lambda old, new, expected: np.where(old == expected, new, old), dtype),
+        f"cmpswap_{suffix}": Operation(_compare_swap, dtype),
     }
 
 
@@ -130,6 +134,8 @@ def _fold(old: np.ndarray, starts: np.ndarray, function: Callable, data: list[np
     if len(starts) == lanes:
         return old, function(old, *data)
     counts = np.diff(starts, append=lanes)
+    if function is _compare_swap:
+        return _fold_compare(old, starts, counts, *data)
     most = int(counts.max())
     found, after = np.empty(lanes, old.dtype), old.copy()
     if isinstance(function, np.ufunc) and len(starts) <= most:
@@ -144,6 +150,22 @@ def _fold(old: np.ndarray, starts: np.ndarray, function: Callable, data: list[np
         found[at] = after[words]
         after[words] = function(after[words], *[d[at] for d in data])
     return found, after
+
+
+def _fold_compare(old: np.ndarray, starts: np.ndarray, counts: np.ndarray, new: np.ndarray, expected: np.ndarray):
+    """The same for compare-and-swap, where of many lanes that want a word few get it: a round for each of those."""
+    word, lane = np.repeat(np.arange(len(starts)), counts), np.arange(len(new))
+    current, begin = old.copy(), starts.copy()
+    found, changes = old[word], new != expected
+    while True:
+        hits = (expected == current[word]) & changes & (lane >= begin[word])
+        first = np.minimum.reduceat(np.where(hits, lane, len(lane)), starts)
+        won = np.flatnonzero(first < len(lane))
+        if not len(won):
+            return found, current
+        current[won], begin[won] = new[first[won]], first[won] + 1
+        after = lane >= begin[word]
+        found[after] = current[word[after]]
 
 
 def _replace(cells: Cells, places: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray | None:
