@@ -6,6 +6,7 @@ where the ISA guide gives them: a NaN that an operation makes is negative and qu
 
 from __future__ import annotations
 
+import threading
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -66,8 +67,11 @@ def flush(x) -> np.ndarray:
 
 def quiet(x) -> np.ndarray:
     """Signaling NaNs become quiet ones."""
+    nan = np.isnan(x)
+    if not nan.any():
+        return x
     f, bits = FORMATS[x.dtype], bits_of(x)
-    return np.where(np.isnan(x), bits | f.quiet, bits).view(x.dtype)
+    return np.where(nan, bits | f.quiet, bits).view(x.dtype)
 
 
 def is_signaling(x) -> np.ndarray:
@@ -84,6 +88,50 @@ def invalid(result, *arguments) -> np.ndarray:
     return np.where(made, FORMATS[result.dtype].nan, result)
 
 
+# -- float16, which numpy converts slowly ------------------------------------------------------------------------------
+
+
+def widen(x) -> np.ndarray:
+    """float16 to float32; NaNs become quiet."""
+    bits = np.asarray(x).view(U16).astype(U32)
+    size = bits & U32(0x7FFF)
+    result = ((size << U32(13)).view(F32) * F32(2.0**112)).view(U32)  # exact, denormals too
+    special = size >= U32(0x7C00)
+    if special.any():
+        result = np.where(special, size << U32(13) | U32(0x7F800000), result)
+        result = np.where(size > U32(0x7C00), result | U32(0x00400000), result)
+    return (result | (bits & U32(0x8000)) << U32(16)).view(F32)
+
+
+def narrow(x) -> np.ndarray:
+    """float32 to float16, to nearest even."""
+    size = bits_of(x) & U32(0x7FFFFFFF)
+    # half of the last place less one, and one more if the last bit kept is set
+    normal = size + (U32(0xFFF) - U32(112 << 23)) + (size >> U32(13) & U32(1)) >> U32(13)
+    # adding 0.5 brings a smaller number's bits to where those of a denormal stand, and rounds them
+    small = (size.view(F32) + F32(0.5)).view(U32) - U32(0x3F000000)
+    return _assemble(x, size, normal, small, U32(0x477FF000), 0x7C00)
+
+
+def narrow_toward_zero(x) -> np.ndarray:
+    """float32 to float16."""
+    size = bits_of(x) & U32(0x7FFFFFFF)
+    normal = size - U32(112 << 23) >> U32(13)
+    small = (np.minimum(size.view(F32), F32(1)) * F32(1 << 24)).astype(U32)
+    return _assemble(x, size, normal, small, U32(0x47800000), 0x7BFF)
+
+
+def _assemble(x, size, normal, small, too_large, largest: int) -> np.ndarray:
+    """A float16 from a float32's ``size`` (its bits without sign) and what that is as a normal and a denormal one."""
+    result = np.where(size < U32(0x38800000), small, normal)
+    special = size >= too_large
+    if special.any():
+        nan = U32(0x7E00) | size >> U32(13) & U32(0x1FF)
+        infinite, is_nan = size == U32(0x7F800000), size > U32(0x7F800000)
+        result = np.where(special, np.where(infinite, U32(0x7C00), np.where(is_nan, nan, U32(largest))), result)
+    return (result | bits_of(x) >> U32(16) & U32(0x8000)).astype(U16).view(F16)
+
+
 # -- fused multiply-add ------------------------------------------------------------------------------------------------
 
 
@@ -93,61 +141,78 @@ def _add_to_odd(p, c) -> np.ndarray:
     s = p + c
     b = s - p
     error = (p - (s - b)) + (c - b)  # exactly p + c - s (Knuth's TwoSum)
-    bits = bits_of(s)
     f = FORMATS[s.dtype]
-    one = f.bits(1)
-    inexact = (error != 0) & np.isfinite(s) & (bits & one == 0)
+    inexact = (error != 0) & np.isfinite(s) & (bits_of(s) & f.bits(1) == 0)
     away = (error > 0) == (s > 0)
-    return np.where(inexact, np.where(away, bits + one, bits - one), bits).view(s.dtype)
+    # one place up or down; in bytes, as choosing by unpredictable conditions is slow
+    step = (away.view(np.int8) * np.int8(2) - np.int8(1)) * inexact.view(np.int8)
+    return (bits_of(s) + step.astype(f.bits)).view(s.dtype)
 
 
 _TINY = U32(2 * 0x00800000 - 1)
-_TIE_AT_29 = np.int64(-1 << 63)
+_TIE = np.int64(-1 << 63)
+_scratch = threading.local()
 
 
-def fma32(a, b, c) -> np.ndarray:
-    """float32: a * b + c with one rounding."""
-    p = np.multiply(a, b, dtype=F64)  # exact
-    s = np.asarray(p + c)  # rounded to 53 bits
-    result = s.astype(F32)
+def _buffers(shape) -> list[np.ndarray]:
+    """Three arrays of float64 and one of uint32, kept: allocating such large ones costs more than the arithmetic."""
+    kept = getattr(_scratch, "buffers", None)
+    if kept is None or kept[0].shape != shape:
+        kept = _scratch.buffers = [np.empty(shape, t) for t in (F64, F64, F64, U32)]
+    return kept
+
+
+def fma32(a, b, c, out=None) -> np.ndarray:
+    """float32: a * b + c with one rounding, into ``out`` (which may be one of the arguments) or a new array."""
+    shape = np.broadcast(a, b, c).shape
+    p, c64, s, size = _buffers(shape)
+    np.copyto(p, a)
+    np.copyto(c64, b)
+    np.multiply(p, c64, out=p)  # exact
+    np.copyto(c64, c)
+    np.add(p, c64, out=s)  # rounded to 53 bits
+    result = np.empty(shape, F32) if out is None else out
+    np.copyto(result, s, casting="unsafe")
     # Rounding twice goes wrong only where the first result lies half-way between two floats.  Of normal floats: its
     # last 29 bits are then 1000...; denormal ones are told from their size alone.
-    tie = s.view(U64) << U64(35)
-    size = (result.view(U32) << U32(1)) - U32(1)  # of a zero: the largest
-    if tie.view(np.int64).min() == _TIE_AT_29 or size.min() < _TINY:
+    tie = s.view(U64)
+    np.left_shift(tie, U64(35), out=tie)
+    np.left_shift(result.view(U32), U32(1), out=size)
+    np.subtract(size, U32(1), out=size)  # of a zero: the largest
+    if tie.view(np.int64).min() == _TIE or size.min() < _TINY:
         again = (tie == U64(1 << 63)) | (size < _TINY)
-        p, c = np.broadcast_to(p, s.shape)[again], np.broadcast_to(c, s.shape)[again]
-        result[again] = _add_to_odd(p, c.astype(F64)).astype(F32)
+        result[again] = _add_to_odd(p[again], c64[again]).astype(F32)
     return result
 
 
 def fma16(a, b, c) -> np.ndarray:
     """float16: a * b + c with one rounding."""
-    p = np.multiply(a, b, dtype=F32)  # exact
-    return _add_to_odd(p, np.asarray(c).astype(F32)).astype(F16)
+    return narrow(_add_to_odd(widen(a) * widen(b), widen(c)))
 
 
 def fma64(a, b, c) -> np.ndarray:
     """float64: a * b + c with one rounding."""
-    a, b, c = np.broadcast_arrays(a, b, c)
     product = a * b
-    result = product + c
-    finite = np.isfinite(a) & np.isfinite(b)
-    result = np.where(finite & np.isinf(c), c, result)
-    zero = (a == 0) | (b == 0)
-    result = np.where(~zero & (c == 0), product, result)  # a product that underflows keeps its sign
-    open_ = finite & np.isfinite(c) & ~zero & (c != 0)
-    # where no intermediate overflows or loses bits to underflow: error-free transformations
-    safe = np.ones(result.shape, bool)
-    for x, low, high in ((a, 1e-270, 1e270), (b, 1e-270, 1e270), (c, 1e-270, 1e300), (product, 1e-270, 1e300)):
-        size = np.abs(x)
-        safe &= (size > low) & (size < high)
-    easy, hard = open_ & safe, open_ & ~safe
-    if easy.any():
-        result[easy] = _fma64(a[easy], b[easy], c[easy])
-    for at in zip(*np.nonzero(hard)):
+    plain = product + c
+    a, b, c, product = np.broadcast_arrays(a, b, c, product)
+    # error-free transformations, where no intermediate overflows or loses bits to underflow
+    safe = _between(a, 1e-270, 1e270) & _between(b, 1e-270, 1e270) & _between(c, 1e-270, 1e300)
+    safe &= _between(product, 1e-270, 1e300)
+    result = _fma64(a, b, c)
+    if safe.all():
+        return result
+    finite, zero = np.isfinite(a) & np.isfinite(b), (a == 0) | (b == 0)
+    plain = np.where(finite & np.isinf(c), c, plain)
+    plain = np.where(~zero & (c == 0), product, plain)  # a product that underflows keeps its sign
+    result = np.where(safe, result, plain)
+    for at in zip(*np.nonzero(finite & np.isfinite(c) & ~zero & (c != 0) & ~safe)):
         result[at] = _fma64_exact(float(a[at]), float(b[at]), float(c[at]))
     return result
+
+
+def _between(x, low, high):
+    size = np.abs(x)
+    return (size > low) & (size < high)
 
 
 def _split(x):
@@ -199,13 +264,11 @@ FMA = {"f16": fma16, "f32": fma32, "f64": fma64}
 # -- the smaller and the larger ----------------------------------------------------------------------------------------
 
 
-def _choose(a, b, first, ieee: bool) -> np.ndarray:
-    """``a`` where ``first``, else ``b``; a number wins over a NaN, except a signaling one in IEEE mode."""
-    result = np.where(first, a, b)
-    nan_a, nan_b = np.isnan(a), np.isnan(b)
-    if not (nan_a.any() or nan_b.any()):
+def _with_nans(result, a, b, ieee: bool) -> np.ndarray:
+    """A number wins over a NaN, except a signaling one in IEEE mode."""
+    if not np.isnan(result).any():  # numpy hands on NaNs
         return result
-    result = np.where(nan_a, b, np.where(nan_b, a, result))
+    result = np.where(np.isnan(a), b, np.where(np.isnan(b), a, result))
     if ieee:
         result = np.where(is_signaling(a), quiet(a), np.where(is_signaling(b), quiet(b), result))
     return result
@@ -213,11 +276,17 @@ def _choose(a, b, first, ieee: bool) -> np.ndarray:
 
 def minimum(a, b, ieee: bool) -> np.ndarray:
     """-0 is less than +0."""
-    return _choose(a, b, (a < b) | (a == b) & np.signbit(a), ieee)
+    result = np.minimum(a, b)
+    if not result.all():
+        result = np.where((a == 0) & (b == 0), (bits_of(a) | bits_of(b)).view(result.dtype), result)
+    return _with_nans(result, a, b, ieee)
 
 
 def maximum(a, b, ieee: bool) -> np.ndarray:
-    return _choose(a, b, (a > b) | (a == b) & np.signbit(b), ieee)
+    result = np.maximum(a, b)
+    if not result.all():
+        result = np.where((a == 0) & (b == 0), (bits_of(a) & bits_of(b)).view(result.dtype), result)
+    return _with_nans(result, a, b, ieee)
 
 
 def minimum3(a, b, c, ieee: bool) -> np.ndarray:
@@ -260,6 +329,8 @@ def scale(x, power) -> np.ndarray:
     """x * 2**power with one rounding."""
     if x.dtype == F64:
         return np.ldexp(x, np.clip(power, -4200, 4200).astype(np.int32))
+    if x.dtype == F16:  # exact in float32, where it matters
+        return narrow(np.ldexp(widen(x), np.clip(power, -80, 80).astype(np.int32)))
     return np.ldexp(x.astype(F64), np.clip(power, -400, 400).astype(np.int32)).astype(x.dtype)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import floats
 from .decode import Instruction
-from .floats import F16, F32, F64, U16, U32
+from .floats import F32, F64, U16, U32
 from .operands import TYPES
 from .program import only, op
 from .vector import DPP, SDWA, result_writer, sources, valu
@@ -41,9 +41,10 @@ for _out, _in in (("f32", "i32"), ("f32", "u32"), ("f16", "i16"), ("f16", "u16")
     float_valu(f"v_cvt_{_out}_{_in}", f"{_out} = {_in}", _to_float(_out))
 for _in in ("i32", "u32"):
     float_valu(f"v_cvt_f64_{_in}", f"f64 = {_in}", _to_float("f64"), rounds=None)
-for _out, _in in (("f32", "f64"), ("f64", "f32"), ("f16", "f32"), ("f32", "f16")):
-    _wider = TYPES[_out]().itemsize > TYPES[_in]().itemsize
-    float_valu(f"v_cvt_{_out}_{_in}", f"{_out} = {_in}", _to_float(_out), rounds=None if _wider else _out)
+float_valu("v_cvt_f32_f64", "f32 = f64", _to_float("f32"))
+float_valu("v_cvt_f64_f32", "f64 = f32", _to_float("f64"), rounds=None)
+float_valu("v_cvt_f16_f32", "f16 = f32", floats.narrow)
+float_valu("v_cvt_f32_f16", "f32 = f16", floats.widen, rounds=None)
 
 
 def _floor_or_nearest(round_):
@@ -74,14 +75,6 @@ def _pack(low, high) -> np.ndarray:
     return low.view(U16).astype(U32) | high.view(U16).astype(U32) << U32(16)
 
 
-def toward_zero(x) -> np.ndarray:
-    """float32 to float16."""
-    x = np.asarray(x)
-    near = floats.quiet(x.astype(F16))
-    too_large = np.abs(near.astype(F32)) > np.abs(x)
-    return np.where(too_large, near.view(U16) - U16(1), near.view(U16)).view(F16)
-
-
 def _norm(x, dtype) -> np.ndarray:
     """[-1, 1] or [0, 1] as an integer's whole range."""
     return saturated(np.rint(x.astype(F64) * np.iinfo(dtype).max).clip(-32767, None), dtype)
@@ -91,7 +84,7 @@ def _norm(x, dtype) -> np.ndarray:
 def v_cvt_pkrtz(instruction: Instruction):
     only(instruction, *SDWA, *DPP)
     reads, write = sources(instruction, instruction.operands[1:], ["f32", "f32"]), result_writer(instruction, "b32")
-    half = Governed(toward_zero, "f16", ["f32"], rounds=None)
+    half = Governed(floats.narrow_toward_zero, "f16", ["f32"], rounds=None)
     return by_mode(lambda g: write(g, _pack(*(half(g.mode, read(g)) for read in reads))))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from . import floats
 from .decode import Instruction, Operand
-from .floats import F16, F32, FMA, flush
+from .floats import FMA, flush, narrow, widen
 from .operands import modified, vector
 from .program import only, op
 from .valu_float import ARITHMETIC, TO_INTEGER, mad
@@ -21,7 +21,7 @@ from .vector_float import ALWAYS, MODE, Governed, by_mode, float_valu
 
 def in_single(function):
     """A function of float32 as one of float16."""
-    return lambda *args: floats.quiet(function(*[a.astype(F32) for a in args]).astype(F16))
+    return lambda *args: narrow(function(*map(widen, args)))
 
 
 HALF = {name: in_single(function) for name, function in ARITHMETIC.items()}
@@ -77,7 +77,7 @@ def _mixed_source(o: Operand, half: bool, high: bool):
     if not half:
         return vector(o, "f32")
     plain = vector(Operand(o.kind, o.index, o.count, o.value), "f16", high)
-    return modified(lambda g: plain(g).astype(F32), o, "f32")
+    return modified(lambda g: widen(plain(g)), o, "f32")
 
 
 @op("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16", "v_mad_mix_f32", "v_mad_mixlo_f16", "v_mad_mixhi_f16")
@@ -92,6 +92,6 @@ def v_mix(instruction: Instruction):
     if instruction.name.endswith("f32"):
         write = result_writer(instruction, "f32")
         return by_mode(lambda g: write(g, governed(g.mode, *[read(g) for read in reads])))
-    narrow = Governed(lambda x: x.astype(F16), "f16", ["f32"], rounds="f16")
+    to_half = Governed(narrow, "f16", ["f32"], rounds="f16")
     write = result_writer(instruction, "f16", keep=True, high="mixhi" in instruction.name)
-    return by_mode(lambda g: write(g, narrow(g.mode, governed(g.mode, *[read(g) for read in reads]))))
+    return by_mode(lambda g: write(g, to_half(g.mode, governed(g.mode, *[read(g) for read in reads]))))

@@ -105,15 +105,28 @@ valu(
 
 def _perm(a, b, c):
     """Each byte of ``c`` selects a byte of {a, b} (b holds bytes 0-3), a sign, 0x00 or 0xff."""
-    data = wide(a) << U64(32) | wide(b)
-    out = np.zeros(np.broadcast_shapes(np.shape(data), np.shape(c)), U32)
+    choices = np.unique(c)
+    if len(choices) == 1:
+        return _perm_bytes(a, b, int(choices[0]))
+    a, b, c = np.broadcast_arrays(a, b, c)
+    out = np.empty(c.shape, U32)
+    for choice in choices.tolist():
+        at = c == choice
+        out[at] = _perm_bytes(a[at], b[at], choice)
+    return out
+
+
+def _perm_bytes(a, b, selector: int):
+    out = U32(0)
     for i in range(4):
-        select = c >> U32(8 * i) & U32(0xFF)
-        byte = data >> wide(np.minimum(select, U32(7)) * U32(8)) & U64(0xFF)
-        sign_at = np.where(select >= 8, (select - U32(8)) * U32(16) + U32(15), U32(0)) & U32(63)
-        sign = (data >> wide(sign_at) & U64(1)) * U64(0xFF)
-        value = np.where(select <= 7, byte, np.where(select <= 11, sign, np.where(select == 12, U64(0), U64(0xFF))))
-        out |= value.astype(U32) << U32(8 * i)
+        select = selector >> 8 * i & 0xFF
+        if select <= 7:
+            byte = (a if select >= 4 else b) >> U32(8 * (select & 3)) & U32(0xFF)
+        elif select <= 11:
+            byte = ((a if select >= 10 else b) >> U32(16 * (select & 1) + 15) & U32(1)) * U32(0xFF)
+        else:
+            byte = U32(0 if select == 12 else 0xFF)
+        out = out | byte << U32(8 * i)
     return out
 
 
@@ -168,7 +181,8 @@ valu("v_ashrrev_i64", "i64 = u32 i64", lambda a, b: b >> (a & U32(63)).astype(I6
 
 def _lshl_add_u64(a, b, c):
     shift = wide(b & U32(7))
-    return (a << np.where(shift > 4, U64(0), shift)) + c  # the guide: unsupported counts are a shift of zero
+    shift = np.where(shift > 4, U64(0), shift)  # the guide: unsupported counts are a shift of zero
+    return ((a << shift) if shift.any() else a) + c
 
 
 valu("v_lshl_add_u64", "u64 = u64 u32 u64", _lshl_add_u64)

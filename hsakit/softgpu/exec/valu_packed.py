@@ -10,7 +10,7 @@ import numpy as np
 
 from . import floats
 from .decode import Instruction, Operand
-from .floats import F16, F32, FMA, flush
+from .floats import F16, FMA, flush, widen
 from .operands import FLOATS, TYPES, check_count, constant, halves, parse_signature
 from .program import IllegalInstruction, only, op
 from .valu_half import HALF
@@ -128,6 +128,14 @@ def packed_single(name: str, count: int, function) -> None:
             reads = [_dword(o, sel[i], "f32") for i, o in enumerate(operands)]
             both.append([_negated(read) if neg[i] else read for i, read in enumerate(reads)])
         clamp = "clamp" in instruction.modifiers
+        # the low result must not be written while the high one still needs what it replaces
+        apart = all(o.kind != "v" or o.index + op_sel_hi[i] != target.index for i, o in enumerate(operands))
+
+        def fast(g):
+            if not (apart and g.view and g.full and governed.plain(g.mode)):
+                return step(g)
+            for i, reads in enumerate(both):
+                function(*[read(g) for read in reads], out=g.w.v[np.float32][target.index + i][g.sel])
 
         @by_mode
         def step(g):
@@ -135,7 +143,7 @@ def packed_single(name: str, count: int, function) -> None:
             for i, result in enumerate(results):
                 g.set_v(target.index + i, clamped(result, g.mode) if clamp else result)
 
-        return step
+        return step if clamp else fast
 
 
 packed_single("v_pk_fma_f32", 3, FMA["f32"])
@@ -165,7 +173,7 @@ def v_pk_mov(instruction: Instruction):
 def _dot_f16(a, b, c):
     """c, plus the products of the halves one after the other; denormals are flushed."""
     for shift in (U32(0), U32(16)):
-        x, y = (flush((v >> shift).astype(U16).view(F16)).astype(F32) for v in (a, b))
+        x, y = (widen(flush((v >> shift).astype(U16).view(F16))) for v in (a, b))
         c = flush(c + x * y)
     return c
 

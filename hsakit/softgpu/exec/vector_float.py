@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .decode import Instruction
-from .floats import flush
+from .floats import flush, fma32
 from .operands import FLOATS, HALF, TYPES, check_count, parse_signature, vector
 from .program import IllegalInstruction, only, op
 from .vector import DENORMALS_OUT, DPP, IEEE, OUTPUT, SDWA, mask_writer, result_writer, sources
@@ -75,13 +75,13 @@ class Governed:
 def float_valu(name: str, signature: str, function, *, accumulate: bool = False, keep: bool = False, denormals=MODE,
                rounds: str | None = "result", ieee: bool = False) -> None:  # fmt: skip
     """Define an instruction with float sources or a float result; ``accumulate`` and ``keep`` as for ``valu``, the rest
-    as for :class:`Governed`.  A ufunc of float32 computes straight into the destination where it can."""
+    as for :class:`Governed`.  Of float32, a ufunc and fma compute straight into the destination where they can."""
     out, ins = parse_signature(signature)
     every = ins + [out] if accumulate else ins
     if rounds == "result":
         rounds = out if out in FLOATS else None
     governed = Governed(function, out, every, denormals=denormals, rounds=rounds, ieee=ieee)
-    direct = isinstance(function, np.ufunc) and out == "f32" and not accumulate
+    direct = out == "f32" and (isinstance(function, np.ufunc) or function is fma32)
     # the clamp bit of a conversion to an integer only enables an exception
     known = SDWA + DPP + (OUTPUT if out in FLOATS else () if out == "b32" else ("clamp",))
     known += ("op_sel",) if set(HALF) & {out, *ins} else ()

@@ -171,9 +171,9 @@ def _ties_f32():
         a = 0x3F800000 | int(rng.integers(1 << 12)) << 11  # 12 bits: the product has 24
         b = 0x3F800000 | int(rng.integers(1 << 12)) << 11 | 0x400
         yield a, b, int(rng.integers(1, 0x20000000)) | int(rng.integers(2)) << 31
-    for _ in range(100):
-        k = int(rng.integers(0, 1 << 22))
-        yield 0x0C000000 | k, 0x33000001, int(rng.integers(1, 1 << 22))  # denormal sums
+    for sign in (0, 1 << 31):  # a denormal and just less than half of its last place, to either side
+        for _ in range(20):
+            yield 0x1A000008, 0x19FFFFF0 | sign, int(rng.integers(1 << 21, 1 << 22)) << 1 | 1
 
 
 def test_fma_f32_does_not_round_twice():
@@ -191,6 +191,9 @@ def _hard_f64():
     yield one | ulp, one | ulp, 0x3CA0000000000000
     yield one | ulp, one | ulp, 0xBCA0000000000000
     yield 0x4340000000000001, one, 0x3FDFFFFFFFFFFFFF
+    for c in (1, 2, 3):  # one, some places, and just less than half of one: (1 + 2**-30) * (1 - 2**-30) * 2**-53
+        yield 0x3FF0000000400000, 0x3C9FFFFFFF800000, one | c
+        yield 0x3FF0000000400000, 0xBC9FFFFFFF800000, one | c
     yield 0x7FEFFFFFFFFFFFFF, 0x4000000000000000, 0xFFEFFFFFFFFFFFFF
     yield 0x7FEFFFFFFFFFFFFF, 0x7FEFFFFFFFFFFFFF, 0xFFF0000000000000
     yield 0x0010000000000001, 0x3FE0000000000001, 0x8000000000000001
@@ -569,8 +572,12 @@ def test_waves_of_different_modes_run_together():
     w.vgpr[2], w.vgpr[3] = 0x00400000, 0x00000001
     execute("v_add_f32_e32 v1, v2, v3", w)
     assert w.vgpr[1, :, 0].tolist() == [0x00400001, 0, 0x00400001, 0]
-    execute("v_cmpx_gt_f32_e32 vcc, v2, v3", w)
+    g = Group(w, slice(0, WAVES))
+    for text in ("v_cmpx_gt_f32_e32 vcc, v2, v3", "v_mov_b32_e32 v1, 7"):
+        parsed = parse(text)
+        REGISTRY[parsed.name](parsed)(g)
     assert w.sgpr[126].tolist() == [0xFFFFFFFF, 0, 0xFFFFFFFF, 0]
+    assert w.vgpr[1, :, 0].tolist() == [7, 0, 7, 0]
 
 
 def test_mode_changes_take_effect_within_a_group():

@@ -63,6 +63,16 @@ def test_fma_keeps_the_upper_half():
     check_vector("v_fma_legacy_f16 v1, v2, v3, v4", [16] * 3, 32, lambda a, b, c: ieee.fma(a, b, c, 16))
 
 
+def test_fma_does_not_round_twice():
+    """A number and just less than half of its last place: (1 + 2**-10) * (1 - 2**-10) * 2**-11."""
+    w = make_waves()
+    rows = [(0x3C01, b, 0x3C00 | c) for b in (0x0FFE, 0x8FFE) for c in range(1, 6)]
+    for lane, row in enumerate(rows):
+        w.vgpr[2:5, 0, lane] = row
+    execute("v_fma_f16 v1, v2, v3, v4", w)
+    assert [int(x) & M16 for x in w.vgpr[1, 0, : len(rows)]] == [ieee.fma(*row, 16) for row in rows]
+
+
 def mad(a, b, c):
     """Rounded twice, denormals flushed everywhere."""
     a, b, c = (ieee.flush(x, 16) for x in (a, b, c))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -176,25 +177,26 @@ def test_pairs(name, operands):
         ([0] * count, [1] * count, [0] * count, [0] * count),
         ([0] * count, [1, 0, 1][:count], [0] * count, [0] * count),
     ]
+    cases.append(([1] * count, [0] * count, [0] * count, [0] * count))
     cases += [tuple([rng.getrandbits(1) for _ in range(count)] for _ in range(4)) for _ in range(3)]
     for op_sel, op_sel_hi, neg_lo, neg_hi in cases:
         text = f"{name} v[0:1], {', '.join(operands)}"
         for key, value in (("op_sel", op_sel), ("op_sel_hi", op_sel_hi), ("neg_lo", neg_lo), ("neg_hi", neg_hi)):
             text += f" {key}:[{','.join(map(str, value))}]"
-        w = make_waves(exec_=EXECS)
-        before = State(w)
-        execute(text, w)
-        after = State(w)
-        for half, sel, neg in ((0, op_sel, neg_lo), (1, op_sel_hi, neg_hi)):
-            reads = [dword(o, sel[i]) for i, o in enumerate(operands)]
-            for wave in range(WAVES):
-                for lane in range(64):
-                    got = after.v[half][wave][lane]
-                    if not before.active(wave, lane):
-                        assert got == before.v[half][wave][lane]
-                        continue
-                    args = [read(before, wave, lane) ^ neg[i] << 31 for i, read in enumerate(reads)]
-                    assert got in as_set(oracle(*args)), f"{text}: {[hex(a) for a in args]} -> {got:#x}"
+        both = [[dword(o, sel[i]) for i, o in enumerate(operands)] for sel in (op_sel, op_sel_hi)]
+        for exec_ in (EXECS, [M64] * WAVES):
+            w = make_waves(exec_=exec_)
+            before = State(w)
+            execute(text, w)
+            after = State(w)
+            for half, wave, lane in itertools.product((0, 1), range(WAVES), range(64)):
+                got = after.v[half][wave][lane]
+                if not before.active(wave, lane):
+                    assert got == before.v[half][wave][lane]
+                    continue
+                neg = neg_hi if half else neg_lo
+                args = [read(before, wave, lane) ^ neg[i] << 31 for i, read in enumerate(both[half])]
+                assert got in as_set(oracle(*args)), f"{text}: {[hex(a) for a in args]} -> {got:#x}"
 
 
 def test_pairs_flush_what_mode_does_not_allow():
