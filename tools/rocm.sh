@@ -17,7 +17,7 @@ export LC_ALL=C
 
 REPO=$(CDPATH="" cd -- "$(dirname -- "$0")/.." && pwd)
 SUITE=${ROCM_SUITE:-trixie}
-PACKAGES="python3 python3-numpy python3-cffi python3-tabulate python3-tqdm python3-pytest python3-hypothesis \
+PACKAGES="python3 python3-numpy libopenblas0-pthread python3-cffi python3-tabulate python3-tqdm python3-pytest python3-hypothesis \
 python3-hatchling libhsa-runtime-dev libamdhip64-dev libc6-dev"
 LAYOUT=1        # raise it when what the root must hold changes: older roots are then made again
 SPACE_MB=1200   # the root (about 750), the packages (about 150) and the package lists while it is being made
@@ -289,7 +289,7 @@ case $program in
 esac
 libraries=$root/usr/lib/x86_64-linux-gnu
 exec "$root/usr/lib64/ld-linux-x86-64.so.2" --argv0 "$program" \
-    --library-path "$libraries:$libraries/blas:$libraries/lapack" "$program" "$@"
+    --library-path "$libraries:$libraries/openblas-pthread" "$program" "$@"
 END
 
     cat >>"$WORK/root/python" <<'END'
@@ -298,7 +298,7 @@ END
 unset PYTHONHOME
 libraries=$root/usr/lib/x86_64-linux-gnu
 exec "$root/usr/lib64/ld-linux-x86-64.so.2" --argv0 "$root/python" \
-    --library-path "$libraries:$libraries/blas:$libraries/lapack" "$root/usr/bin/python3" -s "$@"
+    --library-path "$libraries:$libraries/openblas-pthread" "$root/usr/bin/python3" -s "$@"
 END
 
     cat >>"$WORK/root/cc" <<'END'
