@@ -20,7 +20,7 @@ from . import got
 from .driver import Driver
 from .events import Interrupted
 from .sysfs import FIRST_RENDER_MINOR
-from .uapi import C, ffi
+from .uapi import WAIT_EVENTS, C, ffi
 
 log = logging.getLogger("hsakit.softgpu")
 
@@ -29,6 +29,7 @@ RENDER = re.compile(rb"/dev/dri/renderD(\d+)$")
 TOPOLOGY = b"/sys/devices/virtual/kfd/kfd/topology"
 RUNTIME, THUNK = ("libhsa-runtime64.so",), ("libhsakmt.so",)
 KFD_IOCTL_TYPE = ord("K")
+LAST_HANDLERS = 0.5  # seconds that the end of the process waits for them
 GET_FD = b"amdgpu_device_get_fd"
 
 
@@ -38,6 +39,7 @@ class Seam:
     def __init__(self, driver: Driver):
         self._driver = driver
         self._inside: set[int] = set()  # threads inside an ioctl of ours
+        self._waiting: dict[int, bool] = {}  # threads that have waited for events, by their number: whether they do now
         self._root = os.fsencode(driver.tree.root)
         # libdrm's device handles: opaque to everyone but the functions below
         self._handles = ffi.new("uint64_t[]", driver.spec.gpus)
@@ -98,6 +100,8 @@ class Seam:
         """End with the interpreter: no thread of the libraries may enter Python once it is finalized.
 
         From here on the libraries' calls reach the real system, which knows nothing of our descriptors and refuses."""
+        if not self._driver.abandoned:
+            self._await_handlers()
         got.restore(self._patches)
         if self._driver.abandoned:
             return
@@ -106,6 +110,16 @@ class Seam:
             if not self._inside:
                 break
             time.sleep(0.005)
+
+    def _await_handlers(self) -> None:
+        """What completed last may still be on its way through the libraries' threads: HIP's handlers read the clocks,
+        and abort when refused.  They are through when each of those threads waits for events again."""
+        end, quiet = time.monotonic() + LAST_HANDLERS, 0
+        pythons = {thread.native_id for thread in threading.enumerate()}
+        while quiet < 3 and time.monotonic() < end:
+            time.sleep(0.002)
+            busy = [thread for thread, waits in list(self._waiting.items()) if not waits and thread not in pythons]
+            quiet = 0 if any(os.path.exists(f"/proc/self/task/{thread}") for thread in busy) else quiet + 1
 
     # -- files -----------------------------------------------------------------------------------------------------
 
@@ -136,10 +150,15 @@ class Seam:
         if request >> 8 & 0xFF != KFD_IOCTL_TYPE:
             return C.ioctl(fd, request, argument)
         thread = threading.get_ident()
+        number = threading.get_native_id() if request & 0xFF == WAIT_EVENTS else None
         self._inside.add(thread)
         try:
+            if number is not None:
+                self._waiting[number] = True
             return self._driver.ioctl(request, argument)
         finally:
+            if number is not None:
+                self._waiting[number] = False
             self._inside.discard(thread)
 
     # -- libdrm ----------------------------------------------------------------------------------------------------
