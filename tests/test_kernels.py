@@ -37,7 +37,8 @@ class ThroughHsa:
         return staged.view(dtype).copy()
 
     def _copy(self, dst, src):
-        self.gpu.engine(0).copy(dst, src, min(dst.nbytes, src.nbytes)).wait()
+        engine = self.gpu.engine(0 if dst.agent is self.gpu else 1)  # engine 0 of a gfx90a takes copies from the host only
+        engine.copy(dst, src, min(dst.nbytes, src.nbytes)).wait()
 
     def start(self, launch):
         launch.launch(self._queue)

@@ -9,6 +9,7 @@ amd_hsa_signal.h.
 
 from __future__ import annotations
 
+import operator
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from .driver import Driver
 
 VENDOR_SPECIFIC, INVALID, KERNEL_DISPATCH, BARRIER_AND, AGENT_DISPATCH, BARRIER_OR = 0, 1, 2, 3, 4, 5
-AMD_FORMAT_PM4_IB = 1
+AMD_FORMAT_PM4_IB, AMD_FORMAT_BARRIER_VALUE = 1, 2
+CONDITIONS = (operator.eq, operator.ne, operator.lt, operator.ge)  # hsa_signal_condition_t
 PM4_TYPE3 = 3
 PM4_NOP, PM4_INDIRECT_BUFFER, PM4_ACQUIRE_MEM = 0x10, 0x3F, 0x58
 PACKET = 64
@@ -131,11 +133,10 @@ class AqlQueue:
             if met and not (all(met) if kind == BARRIER_AND else any(met)):
                 return False
             self._counters.add("aql_barrier_and" if kind == BARRIER_AND else "aql_barrier_or")
-        elif kind == VENDOR_SPECIFIC and words[base] >> 16 & 0xFF == AMD_FORMAT_PM4_IB:
-            self._indirect_buffer(slot)
-            self._counters.add("aql_vendor")
         elif kind == VENDOR_SPECIFIC:
-            raise UnsupportedPacket(self._message(slot, "vendor packet"), EC_QUEUE_PACKET_VENDOR_UNSUPPORTED)
+            if not self._vendor(slot, words[base] >> 16 & 0xFF):
+                return False
+            self._counters.add("aql_vendor")
         elif kind == KERNEL_DISPATCH:
             self._launch(slot, completion, start)
             self._counters.add("aql_dispatch")
@@ -200,6 +201,22 @@ class AqlQueue:
         if mailbox:
             self._word(mailbox)[0] = event
             self._driver.events.set(event)
+
+    def _vendor(self, slot: int, format_: int) -> bool:
+        """A packet of AMD's own; False if it has to wait."""
+        if format_ == AMD_FORMAT_PM4_IB:
+            self._indirect_buffer(slot)
+        elif format_ == AMD_FORMAT_BARRIER_VALUE:  # what HIP orders its streams with on gfx90a
+            signal, value, mask, condition = struct.unpack_from("<QqqI", self._bytes, slot * PACKET + 8)
+            if condition >= len(CONDITIONS):
+                message = self._message(slot, f"barrier with condition {condition}")
+                raise UnsupportedPacket(message, EC_QUEUE_PACKET_VENDOR_UNSUPPORTED)
+            if signal:
+                now = ffi.cast("int64_t *", self._word(signal + SIGNAL_VALUE))[0]
+                return CONDITIONS[condition](now & mask, value)
+        else:
+            raise UnsupportedPacket(self._message(slot, "vendor packet"), EC_QUEUE_PACKET_VENDOR_UNSUPPORTED)
+        return True
 
     def _indirect_buffer(self, slot: int) -> None:
         """A vendor packet that jumps to PM4 commands.  The runtime sends cache maintenance this way (after loading

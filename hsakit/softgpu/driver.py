@@ -87,6 +87,7 @@ class Driver:
             k.RESET_EVENT: ("struct kfd_ioctl_reset_event_args *", self._reset_event),
             k.WAIT_EVENTS: ("struct kfd_ioctl_wait_events_args *", self._wait_events),
             k.GET_PROCESS_APERTURES_NEW: ("struct kfd_ioctl_get_process_apertures_new_args *", self._apertures),
+            k.GET_TILE_CONFIG: ("struct kfd_ioctl_get_tile_config_args *", self._tile_config),
             k.ALLOC_MEMORY_OF_GPU: ("struct kfd_ioctl_alloc_memory_of_gpu_args *", self._allocate),
             k.FREE_MEMORY_OF_GPU: ("struct kfd_ioctl_free_memory_of_gpu_args *", self._free),
             k.MAP_MEMORY_TO_GPU: ("struct kfd_ioctl_map_memory_to_gpu_args *", self._map),
@@ -193,6 +194,12 @@ class Driver:
             entry.scratch_base, entry.scratch_limit = SCRATCH_BASE, SCRATCH_BASE + 0xFFFFFFFF
             entry.gpuvm_base, entry.gpuvm_limit = PAGE, VA_LIMIT
         args.num_of_nodes = self.spec.gpus
+
+    def _tile_config(self, args) -> None:
+        """How images lie in memory: asked for as the runtimes start on parts that have images, and not used here."""
+        self._gpu(args.gpu_id)
+        args.num_tile_configs = args.num_macro_tile_configs = args.num_banks = args.num_ranks = 0
+        args.gb_addr_config = self.spec.gpu.gb_addr_config
 
     # -- memory ----------------------------------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class Gpu:
     sdma_queues_per_engine: int
     cp_queues: int
     caches: tuple[dict, ...]  # level, size_kib, line, type ("data" or "instruction"), count
+    gb_addr_config: int = 0  # the register that says how images are interleaved; 0: the part has no images
     engine_cus: tuple[tuple[int, ...], ...] = ()  # usable CUs of each shader engine: a row an XCC, or one for all XCCs
 
     @property
@@ -125,7 +126,7 @@ def _spec(data: dict) -> NodeSpec:
     wanted = {field.name for field in fields(Gpu)}
     if unknown := sorted(part.keys() - wanted):
         raise ValueError(f"[gpu] has no {', '.join(unknown)}")
-    if missing := sorted(wanted - part.keys() - {"engine_cus"}):
+    if missing := sorted(wanted - part.keys() - {"engine_cus", "gb_addr_config"}):
         raise ValueError(f"[gpu] lacks {', '.join(missing)}")
     part["caches"] = tuple(part["caches"])
     part["engine_cus"] = tuple(map(tuple, part.get("engine_cus", ())))
@@ -137,6 +138,7 @@ def _check(spec: NodeSpec) -> None:
     part = spec.gpu
     values = [("gpus", spec.gpus, 1, 16)]
     values += [(f"gpu.{name}", getattr(part, name), low, high) for name, (low, high) in LIMITS.items()]
+    values += [("gpu.gb_addr_config", part.gb_addr_config, 0, 0xFFFFFFFF)]
     for link, rates in (("xgmi", spec.xgmi), ("pcie", spec.pcie)):
         values += [(f"{link}.{key}", rates[key], 1, 1 << 31) for key in ("weight", "min_bandwidth", "max_bandwidth")]
     for cache in part.caches:

@@ -33,6 +33,11 @@ struct kfd_ioctl_get_clock_counters_args {
     uint32_t gpu_id, pad;
 };
 
+struct kfd_ioctl_get_tile_config_args {
+    uint64_t tile_config_ptr, macro_tile_config_ptr;
+    uint32_t num_tile_configs, num_macro_tile_configs, gpu_id, gb_addr_config, num_banks, num_ranks;
+};
+
 struct kfd_process_device_apertures {
     uint64_t lds_base, lds_limit, scratch_base, scratch_limit, gpuvm_base, gpuvm_limit;
     uint32_t gpu_id, pad;
@@ -139,7 +144,8 @@ KFD_VERSION = (1, 14)
 # ioctl numbers, all of type 'K'
 GET_VERSION, CREATE_QUEUE, DESTROY_QUEUE, SET_MEMORY_POLICY, GET_CLOCK_COUNTERS = 0x01, 0x02, 0x03, 0x04, 0x05
 UPDATE_QUEUE, CREATE_EVENT, DESTROY_EVENT, SET_EVENT, RESET_EVENT, WAIT_EVENTS = 0x07, 0x08, 0x09, 0x0A, 0x0B, 0x0C
-SET_SCRATCH_BACKING_VA, SET_TRAP_HANDLER, GET_PROCESS_APERTURES_NEW, ACQUIRE_VM = 0x11, 0x13, 0x14, 0x15
+SET_SCRATCH_BACKING_VA, GET_TILE_CONFIG, SET_TRAP_HANDLER = 0x11, 0x12, 0x13
+GET_PROCESS_APERTURES_NEW, ACQUIRE_VM = 0x14, 0x15
 ALLOC_MEMORY_OF_GPU, FREE_MEMORY_OF_GPU, MAP_MEMORY_TO_GPU, UNMAP_MEMORY_FROM_GPU = 0x16, 0x17, 0x18, 0x19
 SET_CU_MASK, SVM, SET_XNACK_MODE, AVAILABLE_MEMORY, RUNTIME_ENABLE = 0x1A, 0x20, 0x21, 0x23, 0x25
 

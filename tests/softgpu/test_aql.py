@@ -156,6 +156,40 @@ def test_other_pm4_is_refused_with_its_words(bench, hand):
     assert "c0033700 0000feed" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("condition", "value", "mask", "waits", "passes"),
+    [
+        (0, 5, -1, [4, 6, -5], 5),
+        (0, 4, 0xF, [5], 0x14),
+        (1, 5, -1, [5], 6),
+        (2, -3, -1, [-3, 0], -4),
+        (3, 7, -1, [6, -8], 7),
+    ],
+)
+def test_a_barrier_on_a_value(hand, condition, value, mask, waits, passes):
+    done = hand.signal(0, 1)
+    signal = hand.signal(1, 0)
+    body = struct.pack("<HBBIQqqIIQQQ", 0x1500, 2, 0, 0, signal, value, mask, condition, 0, 0, 0, done)
+    hand.put(0, body)
+    hand.queue.ring_doorbell(0)
+    for now in waits:
+        hand.words[9] = now & (1 << 64) - 1
+        assert not hand.step() and hand.value(0) == 1
+    hand.words[9] = passes & (1 << 64) - 1
+    assert hand.step() and hand.value(0) == 0
+
+
+def test_a_barrier_on_no_signal_passes_and_one_on_no_condition_is_refused(hand):
+    done = hand.signal(0, 1)
+    hand.put(0, struct.pack("<HBBIQqqIIQQQ", 0x1500, 2, 0, 0, 0, 1, -1, 0, 0, 0, 0, done))
+    hand.put(1, struct.pack("<HBBIQqqIIQQQ", 0x1500, 2, 0, 0, hand.signal(1, 0), 1, -1, 4, 0, 0, 0, 0))
+    hand.queue.ring_doorbell(0)
+    assert hand.step() and hand.value(0) == 0
+    hand.queue.ring_doorbell(1)
+    with pytest.raises(UnsupportedPacket, match="barrier with condition 4"):
+        hand.step()
+
+
 def test_another_vendor_packet_is_refused(hand):
     assert refusal(hand, struct.pack("<HH", 0, 7) + bytes(60)).code == EC_QUEUE_PACKET_VENDOR_UNSUPPORTED
 
