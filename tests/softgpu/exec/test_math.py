@@ -17,9 +17,9 @@ TYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 
 
 class Maps:
-    def __init__(self, runtime, stack: ExitStack):
-        self._runtime, gpu = runtime, runtime.gpus[0]
-        flags = tuple(flag for flag in compiler.FLAGS if flag != "-nogpulib")
+    def __init__(self, runtime, stack: ExitStack, *more_flags: str):
+        gpu = runtime.gpus[0]
+        flags = (*(flag for flag in compiler.FLAGS if flag != "-nogpulib"), *more_flags)
         path = compiler.build(HERE / "math.hip", gpu.target.partition(":")[0], flags)
         self._executable, self._queue = stack.enter_context(gpu.load(path)), stack.enter_context(gpu.create_queue(64))
         self._done = stack.enter_context(runtime.create_signal(1))
@@ -171,6 +171,20 @@ def test_quotients_are_correctly_rounded(maps, dtype):
         want = x / y
     bits = np.dtype(f"u{dtype().itemsize}")
     assert ((got.view(bits) == want.view(bits)) | np.isnan(got) & np.isnan(want)).all()
+
+
+def test_quotients_without_denormals(runtime):
+    """The program's MODE flushes them, but for the steps of the division, which switch them on and off again."""
+    x, y = floats(np.float32, 3), floats(np.float32, 4)
+    with ExitStack() as stack:
+        got = Maps(runtime, stack, "-fgpu-flush-denormals-to-zero")("divide_f32", x, y)
+
+    def flush(a):
+        return np.where(np.abs(a) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), a), a)
+
+    with np.errstate(all="ignore"):
+        want = flush(flush(x) / flush(y))
+    assert ((got.view(np.uint32) == want.view(np.uint32)) | np.isnan(got) & np.isnan(want)).all()
 
 
 def test_halves(maps):
