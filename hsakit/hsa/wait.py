@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hsakit.ffi import HSA
-from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
 
 if TYPE_CHECKING:
@@ -27,6 +26,9 @@ _CONDITIONS = {
 # Not shorter, because it polls the first 0.2 ms and the last 1 ms of a slice and sleeps only between.
 _FIRST_SLICE = 0.005
 _SLICE = 0.05
+# Between two looks at several signals.
+_FIRST_PAUSE = 20e-6
+_PAUSE = 1e-3
 _SHOWN = 3  # operations named in a message
 
 
@@ -81,28 +83,26 @@ def wait_any(runtime: Runtime, handles: Sequence[SignalHandle], condition: str, 
 
 
 def _sleep_any(runtime: Runtime, handles: Sequence[SignalHandle], condition: str, value: int, deadline: float) -> int:
-    n, code = len(handles), _CONDITIONS[condition][0]
-    signals = ffi.new("hsa_signal_t[]", [handle.raw for handle in handles])
-    conditions = ffi.new("hsa_signal_condition_t[]", [code] * n)
-    values = ffi.new("hsa_signal_value_t[]", [value] * n)
-    end, span = time.monotonic() + deadline, _FIRST_SLICE
+    # Looked at from here: from ROCm 6.4 to 7.2 the library's hsa_amd_signal_wait_any writes past the end of a block of
+    # its heap whenever another signal than the first is the one (ROCm/rocm-systems pull request 8564).
+    met, now = _condition(condition), time.monotonic()
+    end, check, pause = now + deadline, now + _FIRST_SLICE, _FIRST_PAUSE
     while True:
-        left = end - time.monotonic()
-        ticks = int(max(0.0, min(span, left)) * runtime.timestamp_frequency)
-        # uint32_t hsa_amd_signal_wait_any(uint32_t signal_count, hsa_signal_t *signals, hsa_signal_condition_t *conds,
-        #     hsa_signal_value_t *values, uint64_t timeout_hint, hsa_wait_state_t wait_hint,
-        #     hsa_signal_value_t *satisfying_value)
-        index = runtime.lib.hsa_amd_signal_wait_any(
-            n, signals, conditions, values, ticks, HSA.HSA_WAIT_STATE_BLOCKED, ffi.NULL
-        )
-        if index < n:
-            return index
-        runtime.check_open()
-        _raise_failure(runtime, handles)
-        if left <= span:
-            explained = "\n".join(f"{handle}:\n{_explain(handle)}" for handle in handles[:_SHOWN])
-            raise DeadlineExceeded(f"none of {n} signals became {condition} {value} within {deadline:g} s\n{explained}")
-        span = _SLICE
+        for index, handle in enumerate(handles):
+            if met(handle.view[0], value):
+                return index
+        now = time.monotonic()
+        if now >= min(check, end):
+            runtime.check_open()
+            _raise_failure(runtime, handles)
+            if now >= end:
+                explained = "\n".join(f"{handle}:\n{_explain(handle)}" for handle in handles[:_SHOWN])
+                raise DeadlineExceeded(
+                    f"none of {len(handles)} signals became {condition} {value} within {deadline:g} s\n{explained}"
+                )
+            check = now + _SLICE
+        time.sleep(min(pause, end - now))
+        pause = min(2 * pause, _PAUSE)
 
 
 def _condition(condition: str):
