@@ -79,8 +79,9 @@ class Tally:
             crossed = after - self._before
             self.counted = crossed if self.counted is None else self.counted + crossed
 
-    def totals(self) -> dict[str, int]:
+    def totals(self) -> dict[str, int] | None:
         """The counts over all nodes, those of single engines left out."""
-        assert self.counted is not None
+        if self.counted is None:
+            return None
         names = {name for counts in self.counted.nodes.values() for name in counts if "engine" not in name}
         return {name: self.counted.total(name) for name in sorted(names)}

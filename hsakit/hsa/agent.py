@@ -83,6 +83,11 @@ class Agent:
         return self._number(HSA.HSA_AMD_AGENT_INFO_NUM_SIMDS_PER_CU) if self.kind == "gpu" else 0
 
     @cached_property
+    def waves_per_cu(self) -> int:
+        """Waves that a compute unit holds at a time, if their registers and LDS allow it; 0 for a CPU."""
+        return self._number(HSA.HSA_AMD_AGENT_INFO_MAX_WAVES_PER_CU) if self.kind == "gpu" else 0
+
+    @cached_property
     def target(self) -> str:
         """What code objects are built for, with the settings that this agent has: ``gfx942:sramecc+:xnack-``."""
         isa = self._info(HSA.HSA_AGENT_INFO_ISA, "hsa_isa_t")[0]

@@ -58,10 +58,10 @@ class Run:
             name = f"{transfer.owner}/{driver_engines.get((transfer.owner, transfer.engine), transfer.engine)}"
             engines[name] = engines.get(name, 0) + (runs + (index < rest)) * per_copy
         planned = {"sdma_copy": self._submitted * per_copy, "aql_dispatch": 0, "engines": engines}
-        crossed = self._tally.counted
-        if crossed is None:
+        crossed, totals = self._tally.counted, self._tally.totals()
+        if crossed is None or totals is None:
             return planned, None
-        counted: dict = {name: n for name, n in self._tally.totals().items() if n or name in planned}
+        counted: dict = {name: n for name, n in totals.items() if n or name in planned}
         counted["engines"] = {
             f"{self._nodes[node]}/{engine}": n
             for node in crossed.nodes

@@ -1,4 +1,4 @@
-"""Sizes as a person writes them: `4096`, `64K`, `1M+1`, `1K:64M:x4`, `0x100`, and lists of those."""
+"""Sizes as a person writes them, `4096`, `64K`, `1M+1`, `1K:64M:x4`, and lists of those; numbers, `0,2-5`."""
 
 from __future__ import annotations
 
@@ -61,3 +61,14 @@ def format_size(nbytes: int) -> str:
         if whole and abs(rest) < 16:
             return f"{whole}{unit}{rest:+d}"
     return str(nbytes)
+
+
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """``0,2-5``: numbers and ranges, each number once."""
+    numbers: list[int] = []
+    for item in text.split(","):
+        first, dash, last = item.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+            raise InvalidArgument(f"{text!r}: expected numbers and ranges, as 0,2-5")
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(dict.fromkeys(numbers))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hsakit import results
+from hsakit.counters import Tally
 from hsakit.ffi import loader, node_choice
 from hsakit.ffi.errors import InvalidArgument
-from hsakit.node import Node
+from hsakit.node import Gpu, Node
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,25 @@ class Settings:
         for name, least in limits.items():
             if getattr(self, name) < least:
                 raise InvalidArgument(f"{name} is {getattr(self, name)}: at least {least}")
+
+
+def find_gpu(node: Node, index: int) -> Gpu:
+    """A GPU by its index. InvalidArgument says which there are."""
+    if not 0 <= index < len(node.gpus):
+        raise InvalidArgument(f"GPU {index}: this node has 0 to {len(node.gpus) - 1}")
+    return node.gpus[index]
+
+
+def dispatched(tally: Tally, planned: int) -> tuple[dict, str | None]:
+    """The packets of a row whose point launched so many kernels, and in words how the node's count differs."""
+    packets: dict = {"planned": {"aql_dispatch": planned}, "counted": None}
+    totals = tally.totals()
+    if totals is None:
+        return packets, None
+    packets["counted"] = {name: n for name, n in totals.items() if n or name == "aql_dispatch"}
+    if (n := totals["aql_dispatch"]) != planned:
+        return packets, f"{n} dispatches were counted, {planned} planned"
+    return packets, None
 
 
 class Sweep:
@@ -85,6 +105,10 @@ class Outcome:
     @property
     def good(self) -> int:
         return sum(row["error"] is None for row in self.rows)
+
+    @property
+    def verified(self) -> int:
+        return sum(row["verified"] != "none" for row in self.rows)
 
 
 def measure(
