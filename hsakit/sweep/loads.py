@@ -1,6 +1,7 @@
 """What the cu-mask sweep runs: a matrix product, a copy, or any kernel of a code object; and how bytes are checked.
 
-A load describes (as a string it is all that identifies it); its job has the memory on one GPU. Outputs are poisoned before every run and lie between guards.
+A load describes; as a string it is all that identifies it. Its job has the memory on one GPU. Outputs are poisoned
+before every run and lie between guards.
 """
 
 from __future__ import annotations
