@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 120.0  # seconds; a test that needs more says @pytest.mark.deadline(seconds)
 _real_stderr = None
 
@@ -61,3 +66,20 @@ def node(runtime):
 
     with Node() as opened:
         yield opened
+
+
+@pytest.fixture
+def script():
+    """``script(text)`` runs Python text in a process of its own, on the node of this run."""
+
+    def run(text, timeout=60, **environment):
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(text)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )
+
+    return run

@@ -63,6 +63,8 @@ class Device:
         self.label = f"HIP device {ordinal}"
         self._events: list[int] = []  # events for waits, between two of them
         self._lock = threading.Lock()
+        # HIP's null stream of this device: it waits for the blocking streams, and they for it.
+        self.default_stream = Stream(self, StreamHandle(State(self, 0)), "normal", True)
 
     def __repr__(self) -> str:
         return f"<Device {self.ordinal} {self.arch} {self.agent.bdf}>"
@@ -92,8 +94,6 @@ class Device:
         number = getattr(HIP, f"hipDeviceAttribute{name}", None)
         if number is None:
             raise InvalidArgument(f"no attribute {name!r}: there are {', '.join(self.attributes())}")
-        if fork.forked:
-            fork.refuse()
         out = ffi.new("int *")
         # hipError_t hipDeviceGetAttribute(int *pi, hipDeviceAttribute_t attr, int deviceId)
         check_hip("hipDeviceGetAttribute", self.platform.lib.hipDeviceGetAttribute(out, number, self.ordinal), name)
@@ -166,8 +166,6 @@ class Device:
 
     def current(self) -> AbstractContextManager[None]:
         """``with device.current():`` makes calls in this thread that go by HIP's current device go to this one."""
-        if fork.forked:
-            fork.refuse()
         return _Current(self)
 
     def current_for(self, raw_stream: int) -> AbstractContextManager[None]:
@@ -212,19 +210,17 @@ class Device:
         """
         return stream.create(self, priority, blocking, cu_mask)
 
-    @cached_property
-    def default_stream(self) -> Stream:
-        """HIP's null stream of this device: it waits for the blocking streams, and they for it."""
-        return Stream(self, StreamHandle(State(self, 0)), "normal", True)
-
     def create_event(self, timing: bool = True) -> Event:
         """An event to record in this device's streams. Without ``timing`` it costs less and has no time."""
         return event.create(self, timing)
 
     def synchronize(self, deadline: float = 30.0) -> None:
         """Wait for everything submitted to the streams of this device, ``deadline`` in seconds for each."""
+        if fork.forked:
+            fork.refuse()
         for state in self._streams():
-            state.wait(deadline)
+            if state.submitted:  # HIP would make a default stream only to ask for it
+                state.wait(deadline)
         self.platform.registry.sweep()
 
     def idle(self) -> bool:
@@ -249,8 +245,6 @@ class Device:
 
     def passed(self, raw_event: int) -> bool:
         """Whether an event is complete."""
-        if fork.forked:
-            fork.refuse()
         # hipError_t hipEventQuery(hipEvent_t event)
         status = self.platform.lib.hipEventQuery(raw_event)
         return not hip_answered("hipEventQuery", status, HIP.hipErrorNotReady)

@@ -62,12 +62,17 @@ class _Registry(Registry):
 
     def sweep(self) -> None:
         super().sweep()
+        busy = set()  # asked once, however many wait for the same
         for _ in range(0 if fork.forked else len(self._later)):
             try:
                 idle, destroy = self._later.popleft()
             except IndexError:  # another thread sweeps as well
                 break
-            self.when(idle, destroy)
+            if idle in busy or not idle():
+                busy.add(idle)
+                self._later.append((idle, destroy))
+            else:
+                destroy()
 
 
 class _Below(Runtime):
@@ -87,8 +92,7 @@ class Platform:
 
     def __init__(self):
         library = loader.hip()
-        self.library = library
-        self.lib = library.lib
+        self._lib = library.lib
         self.streams: set[State] = set()  # those not yet destroyed
         # Open as long as HIP is. It notes GPU memory faults, of which HIP knows nothing, so that a wait can raise them.
         self.runtime = _Below(self.streams)
@@ -101,6 +105,13 @@ class Platform:
 
     def __repr__(self) -> str:
         return f"<Platform HIP {self.abi}, {len(self.devices)} devices>"
+
+    @property
+    def lib(self):
+        """HIP's functions. ForkError in a child of the process that initialised HIP."""
+        if fork.forked:
+            fork.refuse()
+        return self._lib
 
     def _settle(self) -> None:
         for state in list(self.streams):

@@ -16,7 +16,7 @@ from hsakit.ffi.errors import InvalidArgument, check_hip
 from hsakit.hip.event import Event
 from hsakit.hip.platform import STREAM
 from hsakit.hip.stream_state import State
-from hsakit.hip.transfer import Transfer, check_rows, side, size, waits
+from hsakit.hip.transfer import Transfer, check_grants, check_rows, kind, side, size, waits
 from hsakit.hsa.lifetime import Closable, Handle
 from hsakit.hsa.memory import Span
 
@@ -57,7 +57,15 @@ def create(device: Device, priority: str, blocking: bool | None, cu_mask: CuMask
         # hipError_t hipStreamCreateWithPriority(hipStream_t *stream, unsigned int flags, int priority)
         status = device.platform.lib.hipStreamCreateWithPriority(out, flags, number)
     check_hip("hipStreamCreateWithPriority", status)
-    return Stream(device, StreamHandle(State(device, out[0])), priority, bool(blocking))
+    return Stream(device, StreamHandle(State(device, out[0])), _priority(device, out[0]), bool(blocking))
+
+
+def _priority(device: Device, raw: int) -> str:
+    """The priority that a stream has in HIP, which may be another than was asked for."""
+    out = ffi.new("int *")
+    # hipError_t hipStreamGetPriority(hipStream_t stream, int *priority)
+    check_hip("hipStreamGetPriority", device.platform.lib.hipStreamGetPriority(raw, out))
+    return "normal" if not out[0] else "high" if out[0] < 0 else "low"
 
 
 def _create_masked(device: Device, priority: str, blocking: bool | None, mask: CuMask) -> Stream:
@@ -181,6 +189,7 @@ class Stream(Closable[StreamHandle]):
         n = size(to, source, nbytes)
         if to.address < source.address + n and source.address < to.address + n:
             raise InvalidArgument(f"dst, {to}, and src, {source}, overlap: a copy gives no order to its bytes")
+        check_grants(self.device, to, source)
         lib = self.device.platform.lib
         if to.device is not None and source.device is not None and to.device != source.device:
             # hipError_t hipMemcpyPeerAsync(void *dst, int dstDeviceId, const void *src, int srcDevice,
@@ -191,7 +200,7 @@ class Stream(Closable[StreamHandle]):
             # hipError_t hipMemcpyAsync(void *dst, const void *src, size_t sizeBytes, hipMemcpyKind kind,
             #                           hipStream_t stream)
             call = "hipMemcpyAsync"
-            function = partial(lib.hipMemcpyAsync, to.address, source.address, n, HIP.hipMemcpyDefault)
+            function = partial(lib.hipMemcpyAsync, to.address, source.address, n, kind(to, source))
         flight = Transfer("the copy of {} bytes from {} to {}", (n, source, to), to.keeps, source.keeps)
         self._transfer(call, function, flight, waits(to, source), deadline)
 
@@ -212,11 +221,12 @@ class Stream(Closable[StreamHandle]):
             raise InvalidArgument(f"a rectangle of {width} bytes x {height} rows: each is at least 1")
         check_rows("dst", to, dst_pitch, width, height)
         check_rows("src", source, src_pitch, width, height)
+        check_grants(self.device, to, source)
         # hipError_t hipMemcpy2DAsync(void *dst, size_t dpitch, const void *src, size_t spitch, size_t width,
         #                             size_t height, hipMemcpyKind kind, hipStream_t stream)
         function = partial(
             self.device.platform.lib.hipMemcpy2DAsync,
-            *(to.address, dst_pitch, source.address, src_pitch, width, height, HIP.hipMemcpyDefault),
+            *(to.address, dst_pitch, source.address, src_pitch, width, height, kind(to, source)),
         )
         parts = (height, width, source, to)
         flight = Transfer("the copy of {} rows of {} bytes from {} to {}", parts, to.keeps, source.keeps)

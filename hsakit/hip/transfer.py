@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hsakit.ffi import HIP
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.hip.memory import Buffer
 from hsakit.hsa.memory import Span
+
+if TYPE_CHECKING:
+    from hsakit.hip.device import Device
+    from hsakit.hsa import Agent
 
 
 class Side(NamedTuple):
@@ -20,6 +25,7 @@ class Side(NamedTuple):
     keeps: object
     pageable: bool  # memory that HIP does not know
     device: int | None  # the ordinal, of memory on a device
+    grants: frozenset[Agent] | None = None  # None: of every agent, for HIP sees to it
 
     def __str__(self) -> str:
         return f"{self.nbytes} bytes at 0x{self.address:x} ({self.where})"
@@ -37,7 +43,7 @@ def side(memory: Span | np.ndarray, name: str, writable: bool = False) -> Side:
                 f"{name}: HIP does not know {memory}, which HSA allocated. Copy it by an engine or a kernel, or "
                 "allocate it by Device.malloc: engines take that as well"
             )
-        return Side(memory.address, memory.nbytes, "host memory of HSA", buffer.handle(), True, None)
+        return Side(memory.address, memory.nbytes, "host memory of HSA", buffer.handle(), True, None, buffer.grants)
     if isinstance(memory, np.ndarray):
         if not memory.flags.c_contiguous or (writable and not memory.flags.writeable):
             raise InvalidArgument(f"{name}: an array must be C-contiguous{', and writable' if writable else ''}")
@@ -48,6 +54,23 @@ def side(memory: Span | np.ndarray, name: str, writable: bool = False) -> Side:
 def waits(dst: Side, src: Side) -> bool:
     """Whether HIP copies while the caller waits: memory that it does not know, or memory of the host on both sides."""
     return dst.pageable or src.pageable or (dst.device is None and src.device is None)
+
+
+def kind(dst: Side, src: Side) -> int:
+    """HIP's kind of the copy. Left to HIP (hipMemcpyDefault), 5.7 counts the offset of a pinned rectangle twice."""
+    if dst.device is None:
+        return HIP.hipMemcpyHostToHost if src.device is None else HIP.hipMemcpyDeviceToHost
+    return HIP.hipMemcpyHostToDevice if src.device is None else HIP.hipMemcpyDeviceToDevice
+
+
+def check_grants(device: Device, dst: Side, src: Side) -> None:
+    """Refuse memory of HSA that the GPUs which HIP may let copy cannot access: they would fault."""
+    copying = {device.agent}
+    copying.update(device.platform.devices[each.device].agent for each in (dst, src) if each.device is not None)
+    for each in (dst, src):
+        if each.grants is not None and not copying <= each.grants:
+            missing = ", ".join(agent.label for agent in sorted(copying - each.grants, key=lambda agent: agent.index))
+            raise InvalidArgument(f"{each} was not granted to {missing}: name it in allocate(access=...)")
 
 
 class Transfer:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
-import textwrap
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -27,9 +22,6 @@ def pytest_collection_modifyitems(config, items):
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in slow]
-
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -97,20 +89,3 @@ def later():
     for timer in timers:
         timer.join()
     timers.clear()  # what they call refers to objects of the test
-
-
-@pytest.fixture
-def script():
-    """``script(text)`` runs Python text in a process of its own, on the node of this run."""
-
-    def run(text, timeout=60, **environment):
-        return subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(text)],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        )
-
-    return run
