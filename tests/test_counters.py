@@ -2,7 +2,7 @@
 
 import pytest
 
-from hsakit.counters import Counters, snapshot
+from hsakit.counters import Counters, Tally, snapshot
 
 
 @pytest.fixture
@@ -55,3 +55,32 @@ def test_a_driver_that_does_not_count_is_none(tmp_path):
 def test_the_root_is_the_one_the_switch_chose(root, monkeypatch):
     monkeypatch.setattr("hsakit.ffi.node_choice.topology_root", lambda: root)
     assert snapshot().total("sdma_copy") == 12
+
+
+def test_a_tally_has_what_happened_within(root, monkeypatch):
+    monkeypatch.setattr("hsakit.ffi.node_choice.topology_root", lambda: root)
+    tally, file = Tally([2]), root / "nodes" / "2" / "packets"
+    assert tally.counted is None and tally.totals() is None
+    for sent in (20, 25):
+        with tally:
+            file.write_text(f"sdma_copy {sent}\nsdma_copy_engine_2 {sent}\n")
+        file.write_text("sdma_copy 0\nsdma_copy_engine_2 0\n")  # what happens without is not counted
+    assert tally.totals() == {"sdma_copy": 20 - 7 + 25}
+    assert tally.counted.engine_copies(2) == {2: 20 - 6 + 25}
+
+
+def test_a_tally_counts_what_failed_within(root, monkeypatch):
+    monkeypatch.setattr("hsakit.ffi.node_choice.topology_root", lambda: root)
+    tally = Tally([2])
+    with pytest.raises(KeyError), tally:
+        (root / "nodes" / "2" / "packets").write_text("sdma_copy 9\n")
+        raise KeyError
+    assert tally.totals() == {"sdma_copy": 2}
+
+
+def test_a_tally_where_nobody_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr("hsakit.ffi.node_choice.topology_root", lambda: tmp_path)
+    tally = Tally([1])
+    with tally:
+        pass
+    assert tally.counted is None and tally.totals() is None

@@ -68,7 +68,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
     numbers: list[int] = []
     for item in text.split(","):
         first, dash, last = item.partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+        if not first.isdecimal() or dash and not (last.isdecimal() and int(first) <= int(last)):
             raise InvalidArgument(f"{text!r}: expected numbers and ranges, as 0,2-5")
         numbers += range(int(first), int(last or first) + 1)
     return tuple(dict.fromkeys(numbers))

@@ -3,7 +3,7 @@
 import pytest
 
 from hsakit.ffi.errors import InvalidArgument
-from hsakit.sweep.sizes import format_size, parse_size, parse_sizes
+from hsakit.sweep.sizes import format_size, parse_numbers, parse_size, parse_sizes
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,10 @@ def test_what_is_not_a_size_is_refused(text, message):
 def test_sizes_are_written_short_and_exact(nbytes, text):
     assert format_size(nbytes) == text
     assert parse_size(text) == nbytes
+
+
+def test_numbers_and_ranges():
+    assert parse_numbers("0,2-5,3,9") == (0, 2, 3, 4, 5, 9)
+    for text in ("", "1,", "a", "1-", "-1", "5-3", "1-2-3"):
+        with pytest.raises(InvalidArgument, match="numbers and ranges"):
+            parse_numbers(text)
