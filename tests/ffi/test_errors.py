@@ -53,6 +53,13 @@ def test_hip_error_is_named_by_the_library():
     assert str(caught.value) == f"hipGetDeviceCount: hipErrorNoDevice (100): {words}. Is /dev/kfd there?"
 
 
+def test_an_answer_of_hip_is_no_error():
+    assert errors.hip_answered("hipEventQuery", HIP.hipErrorNotReady, HIP.hipErrorNotReady)
+    assert not errors.hip_answered("hipEventQuery", HIP.hipSuccess, HIP.hipErrorNotReady)
+    with pytest.raises(errors.HipError, match="^hipEventQuery: hipErrorInvalidDevice .101.: .* It was event 7.$"):
+        errors.hip_answered("hipEventQuery", HIP.hipErrorInvalidDevice, HIP.hipErrorNotReady, "It was event 7")
+
+
 def test_refusals_are_the_builtin_errors_too():
     assert issubclass(errors.InvalidArgument, ValueError)
     assert issubclass(errors.DeadlineExceeded, TimeoutError)

@@ -18,6 +18,7 @@ from pycparser import c_ast, c_generator, c_parser
 
 from hsakit.ffi import generate, hip, hsa
 from hsakit.ffi.loader import OPTIONAL
+from hsakit.hip.abi import abi_of
 
 DECL = Path(generate.__file__).parent / "decl"
 INCLUDES = {"_hsa": ("hsa/hsa.h", "hsa/hsa_ext_amd.h"), "_hip": ("hip/hip_runtime_api.h",)}
@@ -134,13 +135,22 @@ def declarations(module: str) -> str:
 
 def complaints(module: str, text: str, cc: str, tmp_path: Path) -> str:
     """What the compiler says about ``text`` beside the installed headers; empty if it agrees."""
-    library = hsa().path if module == "_hsa" else hip().path
-    include = include_folder(library, INCLUDES[module][0])
-    headers = "".join(f"#include <{header}>\n" for header in INCLUDES[module])
+    include = include_of(module)
     checks = Checks(text, "".join((include / header).read_text() for header in INCLUDES[module]))
     assert sum(line.startswith("_Static_assert") for line in checks) > 20
+    return compiled(module, "".join(checks), cc, tmp_path)
+
+
+def include_of(module: str) -> Path:
+    return include_folder((hsa() if module == "_hsa" else hip()).path, INCLUDES[module][0])
+
+
+def compiled(module: str, checks: str, cc: str, tmp_path: Path) -> str:
+    """What the compiler says about assertions behind the installed headers."""
+    include = include_of(module)
+    headers = "".join(f"#include <{header}>\n" for header in INCLUDES[module])
     source = tmp_path / f"{module}.c"
-    source.write_text("#include <stddef.h>\n#include <stdint.h>\n#include <stdbool.h>\n" + headers + "".join(checks))
+    source.write_text("#include <stddef.h>\n#include <stdint.h>\n#include <stdbool.h>\n" + headers + checks)
     # After the compiler's own: the root's C library headers belong to another compiler.
     folders = [f"-idirafter{folder}" for folder in (include, include / "x86_64-linux-gnu")]
     command = [cc, "-x", "c", "-std=gnu11", "-fsyntax-only", "-D__HIP_PLATFORM_AMD__", *folders, str(source)]
@@ -154,6 +164,20 @@ def complaints(module: str, text: str, cc: str, tmp_path: Path) -> str:
 @pytest.mark.parametrize("module", INCLUDES)
 def test_declarations_agree_with_the_installed_headers(module, cc, tmp_path):
     assert complaints(module, declarations(module), cc, tmp_path) == ""
+
+
+def test_what_goes_by_the_version_agrees_with_the_installed_headers(cc, tmp_path):
+    text = (include_of("_hip") / "hip/hip_version.h").read_text()
+    major, minor = (int(re.search(rf"VERSION_{part} +([0-9]+)", text)[1]) for part in ("MAJOR", "MINOR"))
+    abi = abi_of(major * 10_000_000 + minor * 100_000)
+    words = {"unknown": "Unregistered", "pinned": "Host"}
+    checks = "".join(
+        equal(f"(int)hipMemoryType{words.get(kind, kind.capitalize())}", value, kind)
+        for value, kind in abi.memory_types.items()
+    )
+    checks += equal("sizeof(hipDeviceProp_t)", abi.properties_size, "size")
+    checks += equal("offsetof(hipDeviceProp_t, gcnArchName)", abi.arch_name, "gcnArchName")
+    assert compiled("_hip", checks, cc, tmp_path) == ""
 
 
 # A mistake: the module, what our text says, what it says wrongly, and what the compiler must then name.

@@ -75,6 +75,7 @@ def test_a_missed_deadline_names_what_is_missing(device, stream, latch):
         latch.hold(stream)
         stream.fill(buffer, 2)
         assert not stream.query() and "2 of 3 in flight" in repr(stream)
+        assert device.platform.lib.hipGetLastError() == 0
         start = time.monotonic()
         with pytest.raises(DeadlineExceeded) as caught:
             stream.synchronize(deadline=0.2)
