@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _INTEGERS = {1: struct.Struct("<B"), 2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q")}
 _FLOATS = {2: struct.Struct("<e"), 4: struct.Struct("<f"), 8: struct.Struct("<d")}
-_POINTER = _INTEGERS[8]
 
 Values = Sequence | Mapping  # in the kernel's order, or by name
 
@@ -35,11 +34,11 @@ class Arguments:
     access are refused.
     """
 
-    def __init__(self, kernel: KernelInfo, values: Values, agent: Agent):
-        self.kernel = kernel
-        self.block = bytearray(kernel.kernarg_size)
+    def __init__(self, info: KernelInfo, values: Values, agent: Agent):
+        self.info = info
+        self.block = bytearray(info.kernarg_size)
         self.changes = 0
-        self._fields = _fields(kernel)
+        self._fields = _fields(info)
         self._held: list[tuple] = [()] * len(self._fields)
         self._agent = agent
         self._admitted: weakref.WeakSet = weakref.WeakSet()  # memory of others that the agent may access
@@ -47,29 +46,29 @@ class Arguments:
         self._by.update({field.argument.name: field for field in self._fields if field.argument.name})
         self._set_all(values)
 
-    def __repr__(self) -> str:
-        return f"<Arguments of {self.kernel.name}, {len(self.block)} bytes>"
-
     def set(self, which: int | str, value, hold: Iterable = ()) -> None:
-        """Repack one argument, named or counted from 0.
+        """Repack one argument, named or counted from 0, for the launches to come; those in flight keep what they had.
 
         A pointer is a buffer, a part of one, or an address as ``int``. A value is an ``int``, a ``float``, or bytes of
         exactly the argument's size (anything with the buffer protocol: a struct, an array, a numpy scalar). Buffers are
         kept alive by the launch; for addresses within a struct name their buffers in ``hold``.
         """
-        field = self._by.get(which)
-        if field is None:
-            raise InvalidArgument(f"{self.kernel.name} has no argument {which!r}; it takes {self._listed()}")
-        held = field.put(self.block, value, self._pointer)
-        if hold:
-            held += tuple(handle for each in hold for handle in self._pointer(each, "hold")[1])
-        self._held[field.index] = held
+        try:
+            field = self._by[which]
+        except KeyError:
+            raise InvalidArgument(f"{self.info.name} has no argument {which!r}; it takes {self._listed()}") from None
+        if type(value) is int and 0 <= value <= field.top and not hold:  # the usual case, without further questions
+            field.pack(self.block, field.offset, value)
+            self._held[field.index] = ()
+        else:
+            held = self._put_pointer(field, value) if field.argument.pointer else self._put_value(field, value)
+            self._held[field.index] = held + tuple(each for span in hold for each in self._address(span, "hold")[1])
         self.changes += 1
 
     @property
     def nbytes(self) -> int:
         """The size of the block up to the last argument that the caller gives."""
-        return max((field.offset + field.size for field in self._fields), default=0)
+        return max((field.offset + field.argument.size for field in self._fields), default=0)
 
     def buffers(self) -> tuple:
         """What keeps alive the memory that the block points to."""
@@ -85,11 +84,16 @@ class Arguments:
         for axis, blocks, items in zip("xyz", grid, block):
             values[f"hidden_block_count_{axis}"] = blocks
             values[f"hidden_group_size_{axis}"] = items  # the remainders are 0: every workgroup is full
-        for argument in self.kernel.arguments:
+        for argument in self.info.arguments:
             if argument.kind in values:
                 _INTEGERS[argument.size].pack_into(self.block, argument.offset, values[argument.kind])
 
-    def _pointer(self, value, where: str) -> tuple[int, tuple]:
+    def _put_pointer(self, field: _Field, value) -> tuple:
+        address, held = self._address(value, field.where)
+        field.pack(self.block, field.offset, address)
+        return held
+
+    def _address(self, value, where: str) -> tuple[int, tuple]:
         """The address that the kernel is to be given, and what keeps the memory alive."""
         buffer = getattr(value, "buffer", None)
         if buffer is not None:
@@ -115,21 +119,40 @@ class Arguments:
                 "buffer's allow_access; in HIP, enable_peer_access"
             )
 
+    def _put_value(self, field: _Field, value) -> tuple:
+        if field.top >= 0 and isinstance(value, (int, Integral)):
+            number = int(value)
+            if not -(field.top + 1) // 2 <= number <= field.top:
+                raise InvalidArgument(
+                    f"{field.where} is {field.wants}: {-(field.top + 1) // 2} to {field.top}, not {number}"
+                )
+            field.pack(self.block, field.offset, number & field.top)
+        elif isinstance(value, float):
+            field.pack_float(self.block, value)
+        elif hasattr(value, "buffer"):
+            raise InvalidArgument(
+                f"{field.where} is {field.wants}, not a pointer: {value!r} does not fit"
+                + ("; pass its .address if the number is meant" if field.argument.size == 8 else "")
+            )
+        else:
+            field.pack_bytes(self.block, value)
+        return ()
+
     def _set_all(self, values: Values) -> None:
         given = dict(values) if isinstance(values, Mapping) else dict(enumerate(values))
         unknown = [which for which in given if which not in self._by]
         if not isinstance(values, Mapping) and len(given) != len(self._fields):
             raise InvalidArgument(
-                f"{self.kernel.name} takes {len(self._fields)} arguments, not {len(given)}: {self._listed()}"
+                f"{self.info.name} takes {len(self._fields)} arguments, not {len(given)}: {self._listed()}"
             )
         if unknown:
-            raise InvalidArgument(f"{self.kernel.name} has no argument {unknown[0]!r}; it takes {self._listed()}")
+            raise InvalidArgument(f"{self.info.name} has no argument {unknown[0]!r}; it takes {self._listed()}")
         for which, value in given.items():
             self.set(which, value)
         given_fields = {self._by[which].index for which in given}
         missing = [field.label for field in self._fields if field.index not in given_fields]
         if missing:
-            raise InvalidArgument(f"{self.kernel.name} lacks {', '.join(missing)}")
+            raise InvalidArgument(f"{self.info.name} lacks {', '.join(missing)}")
 
     def _listed(self) -> str:
         return ", ".join(f"{f.argument.name or f.index}: {f.wants}" for f in self._fields) or "no arguments"
@@ -141,43 +164,16 @@ class _Field:
     def __init__(self, index: int, argument: Argument, kernel: KernelInfo):
         self.index = index
         self.argument = argument
-        self.size, self.offset = argument.size, argument.offset
+        self.offset = argument.offset
+        size = argument.size
         self.label = f"argument {index}" + (f" ({argument.name})" if argument.name else "")
         self.where = f"{self.label} of {kernel.name}"
-        self.integer = _INTEGERS.get(self.size)
-        self.low, self.high = -(1 << 8 * self.size - 1), 1 << 8 * self.size
-        self.mask = self.high - 1
-        if argument.pointer:
-            self.wants = "a pointer"
-            self.put = self._put_pointer
-        else:
-            self.wants = f"{self.size} {'byte' if self.size == 1 else 'bytes'} by value"
-            self.put = self._put_value
+        self.wants = "a pointer" if argument.pointer else f"{size} {'byte' if size == 1 else 'bytes'} by value"
+        self.top = (1 << 8 * size) - 1 if size in _INTEGERS else -1  # the largest integer; -1: not for integers
+        self.pack: Callable[[bytearray, int, int], None] = _INTEGERS.get(size, _INTEGERS[8]).pack_into  # an integer
 
-    def _put_pointer(self, block: bytearray, value, pointer) -> tuple:
-        address, held = pointer(value, self.where)
-        _POINTER.pack_into(block, self.offset, address)
-        return held
-
-    def _put_value(self, block: bytearray, value, pointer) -> tuple:
-        if self.integer and isinstance(value, (int, Integral)):
-            number = int(value)
-            if not self.low <= number < self.high:
-                raise InvalidArgument(f"{self.where} is {self.wants}: {self.low} to {self.mask}, not {number}")
-            self.integer.pack_into(block, self.offset, number & self.mask)
-        elif isinstance(value, float):
-            self._put_float(block, value)
-        elif hasattr(value, "buffer"):
-            raise InvalidArgument(
-                f"{self.where} is {self.wants}, not a pointer: {value!r} does not fit"
-                + ("; pass its .address if the number is meant" if self.size == 8 else "")
-            )
-        else:
-            self._put_bytes(block, value)
-        return ()
-
-    def _put_float(self, block: bytearray, value: float) -> None:
-        packer = _FLOATS.get(self.size)
+    def pack_float(self, block: bytearray, value: float) -> None:
+        packer = _FLOATS.get(self.argument.size)
         if packer is None:
             raise InvalidArgument(f"{self.where} is {self.wants}: there is no floating-point number of that size")
         try:
@@ -185,15 +181,16 @@ class _Field:
         except OverflowError:
             raise InvalidArgument(f"{self.where} is {self.wants}: {value!r} is too large for it") from None
 
-    def _put_bytes(self, block: bytearray, value) -> None:
+    def pack_bytes(self, block: bytearray, value) -> None:
+        size = self.argument.size
         try:
             view = memoryview(value)
         except TypeError:
-            kinds = "an int, a float or bytes of that size" if self.integer else "bytes of that size"
+            kinds = "an int, a float or bytes of that size" if self.top >= 0 else "bytes of that size"
             raise InvalidArgument(f"{self.where} is {self.wants}: {kinds}, not {value!r}") from None
-        if view.nbytes != self.size:
+        if view.nbytes != size:
             raise InvalidArgument(f"{self.where} is {self.wants}, not {view.nbytes}: {value!r} does not fit")
-        block[self.offset : self.offset + self.size] = view.tobytes()
+        block[self.offset : self.offset + size] = view.tobytes()
 
 
 def _fields(kernel: KernelInfo) -> list[_Field]:

@@ -174,7 +174,7 @@ def test_push_each(place, kernels):
 def test_pushes_hold_their_buffers(place, kernels):
     src, dst = place.host(100), [place.host(100) for _ in range(2)]
     launch = kernels.push_each(dst, [src, src])
-    assert {src.handle(), *(each.handle() for each in dst)} == set(launch.arguments.buffers())
+    assert {src.handle(), *(each.handle() for each in dst)} == set(launch.buffers())
 
 
 def test_fill_and_compare(place, kernels):

@@ -1,6 +1,6 @@
 /* The plain C loops that tools/bench.py puts beside its own: same library, same calls, same memory, timed in here.
  *
- * No headers and no library but clock_gettime, so that any C compiler will do, also one without a C library's
+ * No headers and no library but clock_gettime and nanosleep: any C compiler will do, also one without a C library's
  * development files. Functions of HSA and HIP come as addresses. Each loop returns nanoseconds for all its rounds.
  */
 
@@ -12,6 +12,7 @@ struct timespec {
     long tv_nsec;
 };
 extern int clock_gettime(int clock, struct timespec *now);
+extern int nanosleep(const struct timespec *time, struct timespec *left);
 
 enum { MONOTONIC = 1, PACKET_WORDS = 16 };
 
@@ -48,6 +49,26 @@ u64 bench_call11(u64 function, u64 rounds)
     for (u64 i = 0; i < rounds; i++)
         call(0, 1, 1, 1, 64, 1, 1, 0, 0, 0, 0);
     return now() - start;
+}
+
+/* Launches through HIP with prepared arguments (extra). Stops at the first refusal and returns 0. */
+u64 bench_launches(u64 function, u64 kernel, u64 stream, u64 extra, u64 rounds)
+{
+    int (*launch)(u64, u32, u32, u32, u32, u32, u32, u32, u64, u64, u64) =
+        (int (*)(u64, u32, u32, u32, u32, u32, u32, u32, u64, u64, u64))function;
+    u64 start = now();
+    for (u64 i = 0; i < rounds; i++)
+        if (launch(kernel, 1, 1, 1, 256, 1, 1, 0, stream, 0, extra))
+            return 0;
+    return now() - start;
+}
+
+/* A gate for a HIP stream, as a host function: what is behind it waits until the flag is 0. */
+void bench_hold(volatile u64 *flag)
+{
+    struct timespec pause = {0, 100000};
+    while (__atomic_load_n(flag, __ATOMIC_ACQUIRE))
+        nanosleep(&pause, 0);
 }
 
 /* One AQL ring with a single producer. */

@@ -1,10 +1,11 @@
-"""What Python costs: FFI calls, AQL packets and engine copies, each beside a plain C loop on the same library.
+"""What Python costs: FFI calls, AQL packets, kernel launches and engine copies, each beside a plain C loop on the same
+library.
 
-    python tools/bench.py [--node soft|hw|auto]
+    python tools/bench.py [--node soft|hw|auto] [--only WORD]
 
-Nanoseconds for one call, packet or copy *submitted*; what the device then does is not in it. Python's and C's samples
-alternate in one process. The work waits behind a gate while it is timed, so that the device (or the software node's
-threads) does not compete for the processor.
+Nanoseconds for one call, packet, launch or copy *submitted*; what the device then does is not in it. Python's and C's
+samples alternate in one process. The work waits behind a gate while it is timed, so that the device (or the software
+node's threads) does not compete for the processor.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import timeit
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -31,11 +33,15 @@ CALLS = 2000  # in one sample
 SINGLES = 256
 BATCH = 64
 BATCHES = 8
+DISPATCHES = 64
+GROUPS = 2  # batches of dispatches
+LAUNCHES = 32  # through HIP, which holds back what is submitted behind a host function
 COPIES = 64  # 11 KiB of an engine's ring of 1 MiB
 RING = 4096  # packets: several samples, so that the look for room at its end weighs as it does in use
 COPY_BYTES = 4096
 SETTLE = 2e-3  # seconds, for the device (the software node's thread) to reach the gate and fall asleep there
 DEADLINE = 60.0  # seconds, for the gated work to be done
+WARM = 8  # operations before those timed: what slept has cold caches
 
 C_LOOPS = """
     struct ring {
@@ -44,6 +50,8 @@ C_LOOPS = """
     uint64_t bench_call0(uint64_t function, uint64_t rounds);
     uint64_t bench_call3(uint64_t function, uint64_t a, uint32_t b, uint64_t c, uint64_t rounds);
     uint64_t bench_call11(uint64_t function, uint64_t rounds);
+    uint64_t bench_launches(uint64_t function, uint64_t kernel, uint64_t stream, uint64_t extra, uint64_t rounds);
+    void bench_hold(uint64_t *flag);
     uint64_t bench_packets(struct ring *ring, const uint32_t *body, uint32_t word, uint64_t rounds);
     uint64_t bench_batches(struct ring *ring, const uint32_t *bodies, uint64_t packets, uint32_t word, uint64_t rounds);
     uint64_t bench_copies(uint64_t function, uint64_t dst, uint64_t dst_agent, uint64_t src, uint64_t src_agent,
@@ -81,16 +89,20 @@ def compile_loops(folder: str):
     return ffi, ffi.dlopen(target)
 
 
-def measure(what: str, operations: int, python: Callable[[], int], c: Callable[[], int], between=None) -> Row:
-    """Alternate samples; ``python`` and ``c`` return the nanoseconds that ``operations`` took. ``between`` gets the
-    sample to run, to gate and drain it."""
-    times: tuple[list[float], list[float]] = ([], [])
+def alternate(operations: int, runs: Sequence[Callable[[], int]], between=None) -> list[list[float]]:
+    """Samples of each, in turn; they return the nanoseconds that ``operations`` took. ``between`` gets the sample to
+    run, to gate and drain it."""
+    times: list[list[float]] = [[] for _ in runs]
     for sample in range(SAMPLES + 1):
-        for run, into in zip((python, c), times, strict=True):
+        for run, into in zip(runs, times, strict=True):
             taken = between(run) if between else run()
             if sample:  # the first warms up: caches, lazily created queues
                 into.append(taken / operations)
-    return Row(what, *times)
+    return times
+
+
+def measure(what: str, operations: int, python: Callable[[], int], c: Callable[[], int], between=None) -> Row:
+    return Row(what, *alternate(operations, (python, c), between))
 
 
 def address(ffi, pointer) -> int:
@@ -211,22 +223,60 @@ def packet_rows(bench_ffi, loops, runtime, agent) -> list[Row]:
     from hsakit.hsa import packet
 
     one = packet.barrier_and()
+    ring, queue = Ring(runtime, agent, bench_ffi), agent.create_queue(size=RING)
+    with queue:
+        rows = ring_rows(
+            bench_ffi, loops, ring, queue, "packet", "Queue.submit", one, lambda: queue.submit(one), SINGLES, BATCHES
+        )
+    ring.close()
+    return rows
+
+
+def dispatch_rows(bench_ffi, loops, runtime, agent) -> list[Row]:
+    """Prepared launches of an empty kernel, that complete no signal."""
+    from hsakit.kernels import Kernels
+
+    ring = Ring(runtime, agent, bench_ffi)
+    with Kernels(agent) as kernels, agent.create_queue(size=RING) as queue:
+        launch = kernels.empty()
+        rows = ring_rows(
+            bench_ffi,
+            loops,
+            ring,
+            queue,
+            "dispatch",
+            "Launch.launch",
+            launch.packet(),
+            lambda: launch.launch(queue),
+            DISPATCHES,
+            GROUPS,
+        )
+    ring.close()
+    return rows
+
+
+def ring_rows(bench_ffi, loops, ring, queue, what, how, one, submit_one, count, groups) -> list[Row]:
+    """One packet again and again: by ``submit_one``, by a script, in batches."""
+    from hsakit.hsa import packet
+
     batch = packet.Batch([one] * BATCH)
-    ring, gate = Ring(runtime, agent, bench_ffi), runtime.create_signal(1)
-    with gate, agent.create_queue(size=RING) as queue:
+    with queue.agent.runtime.create_signal(1) as gate:
         gated = packet.barrier_and([gate])
 
         def singles() -> int:
-            submit = queue.submit
+            submit = submit_one
+            for _ in repeat(None, WARM):
+                submit()
             start = time.perf_counter_ns()
-            for _ in repeat(None, SINGLES):
-                submit(one)
+            for _ in repeat(None, count):
+                submit()
             return time.perf_counter_ns() - start
 
         def batches() -> int:
             submit = queue.submit_batch
+            submit(batch)
             start = time.perf_counter_ns()
-            for _ in repeat(None, BATCHES):
+            for _ in repeat(None, groups):
                 submit(batch)
             return time.perf_counter_ns() - start
 
@@ -242,22 +292,104 @@ def packet_rows(bench_ffi, loops, runtime, agent) -> list[Row]:
         body = bench_ffi.cast("uint32_t *", address(ring.ffi, one.body))
         bodies = bench_ffi.cast("uint32_t *", address(ring.ffi, batch.body))
 
+        def scripted() -> int:
+            ring.submit(one, WARM)
+            return ring.submit(one, count)
+
         def c_singles() -> int:
-            return loops.bench_packets(ring.c, body, one.word, SINGLES)
+            loops.bench_packets(ring.c, body, one.word, WARM)
+            return loops.bench_packets(ring.c, body, one.word, count)
 
         def c_batches() -> int:
-            return loops.bench_batches(ring.c, bodies, BATCH, batch.word, BATCHES)
+            loops.bench_batches(ring.c, bodies, BATCH, batch.word, 1)
+            return loops.bench_batches(ring.c, bodies, BATCH, batch.word, groups)
 
         def between(run: Callable[[], int]) -> int:
             return (on_queue if run in (singles, batches) else ring.behind_gate)(run)
 
-        rows = [
-            measure("packet, Queue.submit", SINGLES, singles, c_singles, between),
-            measure("packet, scripted", SINGLES, lambda: ring.submit(one, SINGLES), c_singles, between),
-            measure(f"packet, in batches of {BATCH}", BATCH * BATCHES, batches, c_batches, between),
+        return [
+            measure(f"{what}, {how}", count, singles, c_singles, between),
+            measure(f"{what}, scripted", count, scripted, c_singles, between),
+            measure(f"{what}, in batches of {BATCH}", BATCH * groups, batches, c_batches, between),
         ]
-    ring.close()
-    return rows
+
+
+def launch_rows(bench_ffi, loops) -> list[Row]:
+    """Launches through HIP of a kernel that has four arguments and nothing to do, one C loop for all."""
+    import ctypes
+
+    import cffi
+
+    from hsakit import hip
+    from hsakit.ffi import hip as hip_library
+    from hsakit.kernels import Kernels
+    from hsakit.pattern import Pattern
+
+    device = hip.devices()[0]
+    hip_ffi, library = hip_library().ffi, hip_library().lib.hipModuleLaunchKernel
+    more = cffi.FFI()
+    more.cdef("int hipLaunchHostFunc(uint64_t stream, uint64_t fn, uint64_t userData);")
+    host_function = more.dlopen(str(hip_library().path)).hipLaunchHostFunc
+    hold, flag = address(bench_ffi, bench_ffi.addressof(loops, "bench_hold")), bench_ffi.new("uint64_t *")
+    flag_at = address(bench_ffi, flag)
+    with Kernels(device) as kernels, device.create_stream() as stream, device.malloc(4096) as memory:
+        launch = kernels.fill(memory[:0], Pattern(0, 0))
+        kernel, raw = launch.kernel, stream.state().raw
+        block = hip_ffi.from_buffer(launch.block)
+        size = hip_ffi.new("size_t *", launch.nbytes)
+        # HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END of hip_runtime_api.h
+        items = (1, block, 2, size, 3)
+        extra = hip_ffi.new("void *[]", [hip_ffi.cast("void *", item) for item in items])
+        extra_at, library_at, null = address(hip_ffi, extra), address(hip_ffi, library), hip_ffi.NULL
+        by_ctypes = ctypes.CDLL(str(hip_library().path)).hipModuleLaunchKernel
+        by_ctypes.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
+
+        statements = {
+            "Launch.launch": "prepared(stream)",
+            "1 argument set": "put('offset', 0); prepared(stream)",
+            "prepared each time": "kernel.prepare(1, 256, (memory, 0, 0, 0)).launch(stream)",
+            "scripted": "library(function, 1, 1, 1, 256, 1, 1, 0, raw, null, extra)",
+            "ctypes": "by_ctypes(function, 1, 1, 1, 256, 1, 1, 0, raw, None, extra_at)",
+        }
+        names = {"prepared": launch.launch, "put": launch.set, "kernel": kernel, "memory": memory, "stream": stream}
+        names |= {"library": library, "by_ctypes": by_ctypes, "function": kernel.function, "raw": raw, "null": null}
+        names |= {"extra": extra, "extra_at": extra_at}
+        try:
+            from hip import hip as hip_python
+        except ImportError:
+            print("hip-python is not installed: no row for it", file=sys.stderr)
+        else:
+            names["hip_python"] = hip_python.hipModuleLaunchKernel
+            statements["hip-python"] = "hip_python(function, 1, 1, 1, 256, 1, 1, 0, raw, None, extra_at)"
+
+        def python(statement: str) -> Callable[[], int]:
+            timer = timeit.Timer(statement, timer=time.perf_counter_ns, globals=names)
+
+            def run() -> int:
+                timer.timeit(WARM)
+                return int(timer.timeit(LAUNCHES))
+
+            return run
+
+        def c() -> int:
+            loops.bench_launches(library_at, kernel.function, raw, extra_at, WARM)
+            taken = loops.bench_launches(library_at, kernel.function, raw, extra_at, LAUNCHES)
+            if not taken:
+                raise AssertionError("HIP refused the C loop's launch")
+            return taken
+
+        def behind_gate(run: Callable[[], int]) -> int:
+            flag[0] = 1
+            if host_function(raw, hold, flag_at):
+                raise AssertionError("hipLaunchHostFunc failed")
+            time.sleep(SETTLE)
+            taken = run()
+            flag[0] = 0
+            stream.synchronize(DEADLINE)
+            return taken
+
+        *times, in_c = alternate(LAUNCHES, [*map(python, statements.values()), c], behind_gate)
+    return [Row(f"launch, {how}", taken, in_c) for how, taken in zip(statements, times)]
 
 
 def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
@@ -345,6 +477,7 @@ def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--node", choices=("soft", "hw", "auto"), help="default: HSAKIT_NODE, else auto")
+    parser.add_argument("--only", choices=("call", "packet", "dispatch", "launch", "copy"), help="default: all of them")
     arguments = parser.parse_args()
     _launch.ensure_runtime()
 
@@ -357,9 +490,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, Runtime() as runtime:
         bench_ffi, loops = compile_loops(folder)
         agent = runtime.gpus[0]
-        rows = call_rows(loops, agent)
-        rows += packet_rows(bench_ffi, loops, runtime, agent)
-        rows += copy_rows(bench_ffi, loops, runtime)
+        groups = {
+            "call": lambda: call_rows(loops, agent),
+            "packet": lambda: packet_rows(bench_ffi, loops, runtime, agent),
+            "dispatch": lambda: dispatch_rows(bench_ffi, loops, runtime, agent),
+            "launch": lambda: launch_rows(bench_ffi, loops),
+            "copy": lambda: copy_rows(bench_ffi, loops, runtime),
+        }
+        rows = [row for name, group in groups.items() if arguments.only in (None, name) for row in group()]
     headers = ("ns per", "Python best", "median", "C best", "median", "ratio of bests")
     print(tabulate([row.cells() for row in rows], headers, floatfmt=(None, ".0f", ".0f", ".0f", ".0f", ".1f")))
     print(f"\n{SAMPLES} samples each, alternating. {hsa().path.name}, {hip().path.name}; {agent.product}.")

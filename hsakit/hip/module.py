@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from hsakit import codeobject, geometry
 from hsakit.arguments import Arguments, Values
 from hsakit.ffi._hip import ffi
-from hsakit.ffi.errors import ClosedError, InvalidArgument, check_hip
+from hsakit.ffi.errors import InvalidArgument, check_hip
 from hsakit.geometry import Extent, Geometry
 from hsakit.hip.platform import MODULE
+from hsakit.hip.stream_state import MANY
 from hsakit.hsa import fork
 from hsakit.hsa.lifetime import Closable, Handle
 
@@ -21,11 +21,9 @@ if TYPE_CHECKING:
     from hsakit.codeobject import CodeObject, KernelInfo
     from hsakit.hip.device import Device
     from hsakit.hip.stream import Stream
-    from hsakit.hip.stream_state import State
 
 # hip_runtime_api.h: #define HIP_LAUNCH_PARAM_BUFFER_POINTER ((void*)0x01), _BUFFER_SIZE 0x02, _END 0x03
 _BUFFER_POINTER, _BUFFER_SIZE, _END = 1, 2, 3
-_STREAMS = 64  # of which a launch remembers how to call HIP for them
 
 
 class Module(Closable[Handle]):
@@ -103,7 +101,7 @@ class Kernel:
         """
         self.module.handle()
         shape = geometry.check(self.info, grid, block, lds, self.device.agent.limits)
-        launch = Launch(self, shape, Arguments(self.info, args, self.device.agent))
+        launch = Launch(self, shape, args)
         self.module.launches.add(launch)
         return launch
 
@@ -121,72 +119,60 @@ class _Flight:
         return self.words
 
 
-class Launch:
+class Launch(Arguments):
     """A prepared launch, from ``Kernel.prepare``. Each thread that sets arguments needs one of its own."""
 
-    def __init__(self, kernel: Kernel, shape: Geometry, arguments: Arguments):
+    def __init__(self, kernel: Kernel, shape: Geometry, values: Values):
+        super().__init__(kernel.info, values, kernel.device.agent)
         self.kernel = kernel
         self.geometry = shape
-        self.arguments = arguments
-        self._module = kernel.module
         # HIP copies the arguments within the call, and adds the hidden ones by itself.
-        self._block = ffi.from_buffer(arguments.block)
-        self._nbytes = ffi.new("size_t *", arguments.nbytes)
+        self._block = ffi.from_buffer(self.block)
+        self._nbytes = ffi.new("size_t *", self.nbytes)
         items = (_BUFFER_POINTER, self._block, _BUFFER_SIZE, self._nbytes, _END)
         self._extra = ffi.new("void *[]", [ffi.cast("void *", item) for item in items])
-        self._call = ffi.cast("hsakit_launch", kernel.device.platform.lib.hipModuleLaunchKernel)
+        self._function = ffi.cast("hsakit_launch", kernel.device.platform.lib.hipModuleLaunchKernel)
         (x, y, z), (u, v, _) = shape.grid, shape.block
-        self._start, self._middle, self._end = (
-            ffi.new("hsakit_two *", pair)[0] for pair in ((kernel.function, x), (y, z), (u, v))
-        )
-        self._rests: dict[State, Any] = {}  # the last arguments of the call, for the streams it was launched on
+        self._sizes = tuple(ffi.new("hsakit_two *", pair)[0] for pair in ((kernel.function, x), (y, z), (u, v)))
         self.forget()
 
     def __repr__(self) -> str:
         return f"<Launch of {self.kernel.name}, {self.geometry}>"
 
-    def set(self, which: int | str, value, hold: Iterable = ()) -> None:
-        """Change an argument for the launches to come (see ``Arguments.set``); those in flight keep what they had."""
-        self.arguments.set(which, value, hold)
-
     def launch(self, stream: Stream) -> None:
-        """Submit it to a stream of the kernel's device. Nothing is allocated while the arguments stay what they are."""
+        """Submit it to a stream of the kernel's device. Nothing is allocated while arguments and stream stay what they
+        are."""
+        # One load for all of what does not change from launch to launch; another thread may replace it meanwhile.
+        last, changes, call, first, second, third, rest, flights, flight = self._bound
         handle = stream._handle
-        if handle is None or self._module._handle is None or fork.forked:
-            self._refuse(stream)
-        state = handle.state
-        rest = self._rests.get(state) or self._rest(state)
-        if self._packed != self.arguments.changes:
-            self._hold()
+        if handle is None or handle.state is not last or changes != self.changes or fork.forked:
+            last, _, call, first, second, third, rest, flights, flight = self._bind(stream)
         # hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned int gridDimX, unsigned int gridDimY,
         #     unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
         #     unsigned int sharedMemBytes, hipStream_t stream, void **kernelParams, void **extra)
-        if state.raw:
-            status = self._call(self._start, self._middle, self._end, rest)
+        status = call(first, second, third, rest)
+        if status or len(flights) > MANY:
+            last.submit("hipModuleLaunchKernel", status, flight)
         else:
-            with self.kernel.device.current():
-                status = self._call(self._start, self._middle, self._end, rest)
-        state.submit("hipModuleLaunchKernel", status, self._flight)
+            flights.append(flight)
 
     def forget(self) -> None:
         """Let go of the module; launches in flight keep it."""
-        self._flight = _Flight(f"a launch of {self.kernel.name}", ())
-        self._packed = -1  # the change of the arguments that the flight keeps
+        self._bound: tuple = (None,) * 9
 
-    def _refuse(self, stream: Stream) -> NoReturn:
-        stream.handle()  # ForkError, or the stream is closed
-        raise ClosedError(f"{self.kernel.name} cannot be launched: its module is closed")
-
-    def _rest(self, state: State):
+    def _bind(self, stream: Stream) -> tuple:
+        """What a launch on this stream is made of, kept for the next one."""
+        state, module = stream.state(), self.kernel.module.handle()
         if state.device is not self.kernel.device:
             raise InvalidArgument(f"{self.kernel!r} cannot run on {state.label}")
-        shape = self.geometry
+        changes, shape = self.changes, self.geometry
         rest = ffi.new("hsakit_launch_rest *", (shape.block[2], shape.lds, state.raw, ffi.NULL, self._extra))[0]
-        if len(self._rests) == _STREAMS:
-            self._rests.clear()
-        self._rests[state] = rest
-        return rest
+        flight = _Flight(f"a launch of {self.kernel.name}", (module, self.buffers()))
+        call = self._function if state.raw else self._on_default_stream
+        bound = state, changes, call, *self._sizes, rest, state.flights, flight
+        self._bound = bound
+        return bound
 
-    def _hold(self) -> None:
-        self._packed = self.arguments.changes
-        self._flight = _Flight(self._flight.words, (self._module.handle(), self.arguments.buffers()))
+    def _on_default_stream(self, *arguments) -> int:
+        with self.kernel.device.current():
+            return self._function(*arguments)

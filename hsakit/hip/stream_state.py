@@ -14,7 +14,7 @@ from hsakit.hip.wait import until
 if TYPE_CHECKING:
     from hsakit.hip.device import Device
 
-_MANY = 4096  # submissions held before a marker is sent along that tells which are complete
+MANY = 4096  # submissions held before a marker is sent along that tells which are complete
 _numbers = itertools.count(1)
 
 
@@ -52,7 +52,7 @@ class State:
         if status:
             check_hip(call, status, f"It was {flight} on {self.label}")
         self.flights.append(flight)
-        if len(self.flights) > _MANY:
+        if len(self.flights) > MANY:
             self._thin()
 
     def ready(self) -> bool:

@@ -6,13 +6,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from hsakit.arguments import Arguments, Values
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
 from hsakit.hsa.lifetime import Handle
 from hsakit.hsa.packet import INVALID, SIZE, Packet, barriers
 
 if TYPE_CHECKING:
-    from hsakit.arguments import Arguments
     from hsakit.geometry import Geometry
     from hsakit.hsa.agent import Agent
     from hsakit.hsa.executable import Kernel
@@ -101,34 +101,30 @@ class Dispatch(Packet):
         self.held = held
 
 
-class Launch:
+class Launch(Arguments):
     """A prepared launch, from ``Kernel.prepare``. Each thread that sets arguments needs one of its own."""
 
-    def __init__(self, kernel: Kernel, geometry: Geometry, arguments: Arguments, word: int):
+    def __init__(self, kernel: Kernel, geometry: Geometry, values: Values, word: int):
+        super().__init__(kernel.info, values, kernel.agent)
         self.kernel = kernel
         self.geometry = geometry
-        self.arguments = arguments
         self._word = word | _DIMENSIONS << _SETUP
-        arguments.pack_hidden(geometry)
+        self.pack_hidden(geometry)
         self._template = ffi.new("hsa_barrier_and_packet_t *")
-        packet = self._fields = ffi.cast("hsa_kernel_dispatch_packet_t *", self._template)
-        packet.header = INVALID
-        packet.setup = _DIMENSIONS
-        packet.workgroup_size_x, packet.workgroup_size_y, packet.workgroup_size_z = geometry.block
-        packet.grid_size_x, packet.grid_size_y, packet.grid_size_z = geometry.items
-        packet.private_segment_size = kernel.private_segment_size
-        packet.group_segment_size = kernel.group_segment_size + geometry.lds
-        packet.kernel_object = kernel.object
-        self._held: tuple = ()
-        self._packed = -1  # the change of the arguments that the template has
+        fields = self._dispatch = ffi.cast("hsa_kernel_dispatch_packet_t *", self._template)
+        fields.header = INVALID
+        fields.setup = _DIMENSIONS
+        fields.workgroup_size_x, fields.workgroup_size_y, fields.workgroup_size_z = geometry.block
+        fields.grid_size_x, fields.grid_size_y, fields.grid_size_z = geometry.items
+        fields.private_segment_size = kernel.private_segment_size
+        fields.group_segment_size = kernel.group_segment_size + geometry.lds
+        fields.kernel_object = kernel.object
         self._packet: Dispatch | None = None
+        self._keeps: tuple = ()
+        self._packed = -1  # the change of the arguments that the template has
 
     def __repr__(self) -> str:
         return f"<Launch of {self.kernel.name}, {self.geometry}>"
-
-    def set(self, which: int | str, value, hold: Iterable = ()) -> None:
-        """Change an argument for the launches to come (see ``Arguments.set``); those in flight keep what they had."""
-        self.arguments.set(which, value, hold)
 
     def packet(self, completion: Signal | None = None) -> Dispatch:
         """The launch with its arguments as they are now, for ``Queue.submit``, or many of them for a ``Batch``.
@@ -136,13 +132,13 @@ class Launch:
         Later ``set``s do not change it. ``completion`` is decremented when the kernel is complete.
         """
         code = self.kernel.executable.handle()
-        if self._packed != self.arguments.changes:
+        if self._packed != self.changes:
             self._pack(code)
         done = completion.handle() if completion is not None else None
         body = ffi.new("hsa_barrier_and_packet_t *")
         body[0] = self._template[0]
         body.completion_signal = done.raw if done else 0
-        return Dispatch(body, self._word, self.kernel, done, self._held)
+        return Dispatch(body, self._word, self.kernel, done, self._keeps)
 
     def launch(
         self, queue: Queue, completion: Signal | None = None, after: Iterable[Signal] = (), deadline: float = 30.0
@@ -154,24 +150,21 @@ class Launch:
         """
         packet = self._packet
         done = completion.handle() if completion is not None else None
-        if packet is None or packet.completion is not done or self._packed != self.arguments.changes:
+        if packet is None or packet.completion is not done or self._packed != self.changes:
             packet = self._packet = self.packet(completion)
-        else:
-            self.kernel.executable.handle()
         if after:
             return queue.submit_batch([*barriers(after), packet], deadline)
         return queue.submit(packet, deadline)
 
     def forget(self) -> None:
         """Let go of the code and the argument block; packets that were made keep theirs."""
-        self._packet, self._held, self._packed = None, (), -1
+        self._packet, self._keeps, self._packed = None, (), -1
 
     def _pack(self, code: Handle) -> None:
         """Put the arguments into a block that no packet names."""
-        arguments = self.arguments
         self.forget()  # the block before may be free with this
-        changes = arguments.changes
-        kernarg = self.kernel.kernargs.take(arguments.block)
-        self._held = (code, kernarg, *arguments.buffers())
-        self._fields.kernarg_address = kernarg.address if kernarg else 0
+        changes = self.changes
+        kernarg = self.kernel.kernargs.take(self.block)
+        self._keeps = (code, kernarg, *self.buffers())
+        self._dispatch.kernarg_address = kernarg.address if kernarg else 0
         self._packed = changes

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hsakit import codeobject, geometry
-from hsakit.arguments import Arguments, Values
+from hsakit.arguments import Values
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import check_hsa
@@ -164,6 +164,6 @@ class Kernel:
         self.executable.handle()
         shape = geometry.check(self.info, grid, block, lds, self.agent.limits)
         word = header(HSA.HSA_PACKET_TYPE_KERNEL_DISPATCH, barrier=barrier, acquire=acquire, release=release)
-        launch = Launch(self, shape, Arguments(self.info, args, self.agent), word)
+        launch = Launch(self, shape, args, word)
         self.executable.launches.add(launch)
         return launch
