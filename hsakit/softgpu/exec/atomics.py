@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from .addresses import Address
 from .decode import Instruction
 from .lanes import active, gather_registers, scatter_registers
 from .lds import lds_cells
 from .program import only, op
 from .rmw import OPERATIONS, Operation, update
 from .scratch import scratch_cells
-from .vector_memory import CACHE_HINTS, address_of, lanes_of_group, split, windows
+from .vector_memory import CACHE_HINTS, lanes_of_group, split, windows
 
 NAMES = tuple(name for name in OPERATIONS if not name.startswith(("rsub", "mskor", "min_f32", "max_f32", "cmpswap_f")))
 
@@ -34,13 +35,13 @@ def atomic(instruction: Instruction):
     operands = list(instruction.operands)
     target = operands.pop(0) if {"glc", "sc0"} & set(instruction.modifiers) else None
     where, data, *base = operands
-    address = address_of(instruction, *split(instruction, [where, *base]))
+    address = Address(instruction, *split(instruction, [where, *base]))
     access = _flat if space == "flat" else _global
 
     def step(g):
         if not g.lanes.any():
             return
-        found = access(g, active(g, address(g)), operation, operands_of(g, data, operation, count))
+        found = access(g, active(g, address.lanes(g)), operation, operands_of(g, data, operation, count))
         if target is not None:
             scatter_registers(g, target, found.view(np.uint32).reshape(len(found), operation.nbytes // 4))
 

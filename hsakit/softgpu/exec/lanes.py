@@ -60,5 +60,7 @@ def gather_registers(g, o: Operand, words: int) -> np.ndarray:
 def scatter_registers(g, o: Operand, data: np.ndarray, how: str | None = None) -> None:
     """Write [active lanes, words] to consecutive registers."""
     for i in range(data.shape[1]):
-        value = spread(g, np.ascontiguousarray(data[:, i]))
-        g.set_v(o.index + i, combine(how, value, lambda: register_file(g, o)[o.index][g.sel]), o.kind)
+        value = spread(g, data[:, i])
+        if how is not None:
+            value = combine(how, value, lambda: register_file(g, o)[o.index][g.sel])
+        g.set_v(o.index + i, value, o.kind)

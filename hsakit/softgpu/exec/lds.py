@@ -6,6 +6,8 @@ address past what the dispatch asked for is refused (hardware reads 0 and drops 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .decode import Instruction
@@ -46,80 +48,74 @@ WRITES = {
 }
 
 
-def lds_places(g, offsets: np.ndarray, nbytes: int) -> np.ndarray:
-    """int64 positions, in the array of all LDS, of flat per-lane byte offsets (active lanes)."""
-    limit = g.w.lds_size - nbytes
+VIEWS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}
+
+
+def lds_places(g, offsets: np.ndarray, nbytes: int, add: int = 0) -> np.ndarray:
+    """int64 positions, in the array of all LDS, of flat per-lane byte offsets (active lanes) + ``add``; a new array."""
+    limit = g.w.lds_size - nbytes - add
+    if int(offsets.max()) > limit:
+        lane = int(np.flatnonzero(offsets > limit)[0]) if limit >= 0 else 0
+        at = int(offsets[lane]) + add
+        why = f"LDS access to {nbytes} bytes at {at} of {g.w.lds_size} that the dispatch asked for"
+        raise IllegalInstruction(why, lane)
     at = offsets.astype(np.int64)
-    if len(at) and int(at.max()) > limit:
-        lane = int(np.flatnonzero(at > limit)[0])
-        raise IllegalInstruction(
-            f"LDS access to {nbytes} bytes at {int(at[lane])} of {g.w.lds_size} that the dispatch asked for", lane
-        )
-    base = g.w.workgroup[g.sel] * g.w.lds.shape[1]
+    base = (g.w.workgroup[g.sel] * g.w.lds.shape[1] + add)[:, None]
     if g.full:
-        return (at.reshape(g.n, LANES) + base[:, None]).reshape(-1)
-    return at + np.broadcast_to(base[:, None], (g.n, LANES))[g.lanes]
+        at.reshape(g.n, LANES)[...] += base
+    else:
+        at += np.broadcast_to(base, (g.n, LANES))[g.lanes]
+    return at
 
 
-def _unit(at: np.ndarray, nbytes: int) -> int:
-    """The widest power of two that all places and the size allow."""
-    unit = nbytes & -nbytes
-    low = int(np.bitwise_or.reduce(at)) if len(at) else 0
-    while low & unit - 1:
-        unit >>= 1
-    return min(unit, 8)
+def _elements(g, at: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """All LDS, as elements as large as places and size allow, and where in it each lane's are."""
+    unit = min(nbytes & -nbytes, 16)
+    low = int(np.bitwise_or.reduce(at)) & unit - 1
+    if low:
+        unit = low & -low
+    if unit > 1:
+        at >>= unit.bit_length() - 1
+    memory = g.w.lds.reshape(-1).view(VIEWS[unit])
+    return memory, at if unit == nbytes else at[:, None] + np.arange(nbytes // unit)
 
 
-def lds_cells(g, offsets: np.ndarray, nbytes: int) -> Cells:
-    """The words of 4 or 8 bytes at ``offsets``, for a read-modify-write."""
-    at = lds_places(g, offsets, nbytes)
+def lds_load(g, offsets: np.ndarray, nbytes: int, add: int = 0) -> np.ndarray:
+    """[lanes, words] of uint32; below 4 bytes, zero-extended."""
+    memory, index = _elements(g, lds_places(g, offsets, nbytes, add), nbytes)
+    got = memory[index]
+    if nbytes < 4:
+        return got.reshape(-1).view(VIEWS[nbytes]).astype(U32)[:, None]
+    return got.view(U32).reshape(len(offsets), nbytes // 4)
+
+
+def lds_store(g, offsets: np.ndarray, values: np.ndarray, nbytes: int, add: int = 0) -> None:
+    g.w.writes += 1
+    memory, index = _elements(g, lds_places(g, offsets, nbytes, add), nbytes)
+    if nbytes < 4:
+        values = values.astype(VIEWS[nbytes])
+    memory[index] = np.ascontiguousarray(values).view(memory.dtype).reshape(index.shape)
+
+
+def lds_cells(g, offsets: np.ndarray, nbytes: int, add: int = 0) -> Cells:
+    """The words of 4 or 8 bytes at ``offsets`` + ``add``, for a read-modify-write."""
+    at = lds_places(g, offsets, nbytes, add)
     bad = np.flatnonzero(at & nbytes - 1)
     if len(bad):
         lane = int(bad[0])
-        raise IllegalInstruction(f"unaligned atomic on {nbytes} bytes of LDS at {int(offsets[lane])}", lane)
+        raise IllegalInstruction(f"unaligned atomic on {nbytes} bytes of LDS at {int(offsets[lane]) + add}", lane)
     return Cells(g.w.lds.reshape(-1).view(VIEWS[nbytes]), at // nbytes, 0)
-
-
-VIEWS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-
-
-def lds_load(g, offsets: np.ndarray, nbytes: int) -> np.ndarray:
-    """[lanes, words] of uint32; below 4 bytes, zero-extended."""
-    at = lds_places(g, offsets, nbytes)
-    unit = _unit(at, nbytes)
-    memory = g.w.lds.reshape(-1).view(VIEWS[unit])
-    if unit == nbytes:
-        got = memory[at // unit][:, None]
-    else:
-        got = memory[(at // unit)[:, None] + np.arange(nbytes // unit)]
-    if nbytes < 4:
-        return np.ascontiguousarray(got).view(VIEWS[nbytes]).astype(U32)
-    return np.ascontiguousarray(got).view(U32)
-
-
-def lds_store(g, offsets: np.ndarray, values: np.ndarray, nbytes: int) -> None:
-    g.w.writes += 1
-    at = lds_places(g, offsets, nbytes)
-    unit = _unit(at, nbytes)
-    memory = g.w.lds.reshape(-1).view(VIEWS[unit])
-    data = np.ascontiguousarray(values if nbytes >= 4 else values.astype(VIEWS[nbytes])).view(VIEWS[unit])
-    memory[(at // unit)[:, None] + np.arange(nbytes // unit)] = data
-
-
-def lds_address(instruction: Instruction, o, key: str = "offset", scale: int = 1):
-    read, add = vector(o, "u32"), U32(instruction.modifiers.get(key, 0) * scale)
-    return lambda g: active(g, read(g)).astype(np.int64) + int(add)
 
 
 @op(*(f"ds_read_{kind}" for kind in READS))
 def ds_read(instruction: Instruction):
     only(instruction, "offset")
     nbytes, how = READS[instruction.name.removeprefix("ds_read_")]
-    target, at = instruction.operands[0], lds_address(instruction, instruction.operands[1])
+    (target, address), add = instruction.operands, instruction.modifiers.get("offset", 0)
 
     def step(g):
         if g.lanes.any():
-            scatter_registers(g, target, lds_load(g, at(g), nbytes), how)
+            scatter_registers(g, target, lds_load(g, active(g, g.v(address.index)), nbytes, add), how)
 
     return step
 
@@ -128,32 +124,36 @@ def ds_read(instruction: Instruction):
 def ds_write(instruction: Instruction):
     only(instruction, "offset")
     nbytes, shift = WRITES[instruction.name.removeprefix("ds_write_")]
-    at, data = lds_address(instruction, instruction.operands[0]), instruction.operands[1]
+    (address, data), add = instruction.operands, instruction.modifiers.get("offset", 0)
 
     def step(g):
         if g.lanes.any():
-            lds_store(g, at(g), gather_registers(g, data, max(nbytes // 4, 1)) >> U32(shift), nbytes)
+            values = gather_registers(g, data, max(nbytes // 4, 1))
+            lds_store(g, active(g, g.v(address.index)), values >> U32(shift) if shift else values, nbytes, add)
 
     return step
 
 
-def _pair(instruction: Instruction) -> tuple[int, int]:
-    """(bytes, scale of the two offsets) of a ds_read2/ds_write2 form."""
+def _pair(instruction: Instruction) -> tuple[int, list[int]]:
+    """(bytes, the two offsets) of a ds_read2/ds_write2 form."""
     nbytes = 8 if instruction.name.endswith("b64") else 4
-    return nbytes, nbytes * 64 if "st64" in instruction.name else nbytes
+    scale = nbytes * 64 if "st64" in instruction.name else nbytes
+    return nbytes, [instruction.modifiers.get(key, 0) * scale for key in ("offset0", "offset1")]
 
 
 @op("ds_read2_b32", "ds_read2_b64", "ds_read2st64_b32", "ds_read2st64_b64")
 def ds_read2(instruction: Instruction):
     only(instruction, "offset0", "offset1")
-    nbytes, scale = _pair(instruction)
+    nbytes, adds = _pair(instruction)
     target, address = instruction.operands
-    first, second = (lds_address(instruction, address, key, scale) for key in ("offset0", "offset1"))
+    targets = target, replace(target, index=target.index + nbytes // 4)
 
     def step(g):
         if g.lanes.any():
-            data = np.concatenate([lds_load(g, at(g), nbytes) for at in (first, second)], axis=1)
-            scatter_registers(g, target, data)
+            at = active(g, g.v(address.index))
+            loaded = [lds_load(g, at, nbytes, add) for add in adds]  # both before the address may be overwritten
+            for o, data in zip(targets, loaded):
+                scatter_registers(g, o, data)
 
     return step
 
@@ -161,14 +161,14 @@ def ds_read2(instruction: Instruction):
 @op("ds_write2_b32", "ds_write2_b64", "ds_write2st64_b32", "ds_write2st64_b64")
 def ds_write2(instruction: Instruction):
     only(instruction, "offset0", "offset1")
-    nbytes, scale = _pair(instruction)
+    nbytes, adds = _pair(instruction)
     address, *data = instruction.operands
-    places = [lds_address(instruction, address, key, scale) for key in ("offset0", "offset1")]
 
     def step(g):
         if g.lanes.any():
-            for at, o in zip(places, data):
-                lds_store(g, at(g), gather_registers(g, o, nbytes // 4), nbytes)
+            at = active(g, g.v(address.index))
+            for o, add in zip(data, adds):
+                lds_store(g, at, gather_registers(g, o, nbytes // 4), nbytes, add)
 
     return step
 

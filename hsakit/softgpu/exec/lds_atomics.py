@@ -6,8 +6,8 @@ import numpy as np
 
 from .atomics import operands_of
 from .decode import M0, Instruction
-from .lanes import scatter_registers
-from .lds import lds_address, lds_cells
+from .lanes import active, scatter_registers
+from .lds import lds_cells
 from .program import only, op
 from .rmw import OPERATIONS, update
 from .state import LANES
@@ -51,7 +51,8 @@ def ds_atomic(instruction: Instruction):
     operation = OPERATIONS[name]
     operands = list(instruction.operands)
     target = operands.pop(0) if "_rtn" in instruction.name else None
-    at, data = lds_address(instruction, operands[0]), operands[1:]
+    address, *data = operands
+    add = instruction.modifiers.get("offset", 0)
     if name.startswith("cmpswap"):
         data = data[::-1]  # here the value to compare with comes first (ISA guide, DS_CMPST)
 
@@ -59,7 +60,8 @@ def ds_atomic(instruction: Instruction):
         if not g.lanes.any():
             return
         values = [operands_of(g, o, operation, 1)[0] for o in data]
-        found = update(g.w, lds_cells(g, at(g), operation.nbytes), operation, values)
+        cells = lds_cells(g, active(g, g.v(address.index)), operation.nbytes, add)
+        found = update(g.w, cells, operation, values)
         if target is not None:
             scatter_registers(g, target, found.view(U32).reshape(len(found), operation.nbytes // 4))
 
@@ -81,9 +83,9 @@ def ds_append(instruction: Instruction):
         first = np.zeros((g.n, LANES), bool)
         first[waves, 0] = True
         part = g.among(first)
-        at = (g.s(M0) & U32(0xFFFF)).astype(np.int64)[waves] + offset
+        cells = lds_cells(part, (g.s(M0) & U32(0xFFFF))[waves], 4, offset)
         found = np.zeros((g.n, 1), U32)
-        found[waves, 0] = update(g.w, lds_cells(part, at, 4), operation, [counts[waves]])
+        found[waves, 0] = update(g.w, cells, operation, [counts[waves]])
         g.set_v(target.index, found, target.kind)
 
     return step

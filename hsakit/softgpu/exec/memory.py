@@ -12,11 +12,19 @@ import numpy as np
 from ..memory import PAGE, AddressSpace, MemoryFault
 from ..uapi import ffi
 from .rmw import Cells
+from .state import LANES
 
 _ALL = np.frombuffer(ffi.buffer(ffi.cast("void *", PAGE), (1 << 47) - 2 * PAGE), dtype=np.uint8)
 _VIEWS = {
     size: _ALL[: len(_ALL) // size * size].view(dtype)
     for size, dtype in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64), (16, np.complex128))
+}
+
+_NARROW = {1: np.uint8, 2: np.uint16}
+# by a lane's bytes: what a whole wave reads from each byte on
+_WAVES = {
+    size: np.ndarray(len(_ALL) - size * LANES, np.dtype((np.void, size * LANES)), _ALL, strides=(1,))
+    for size in (1, 2, 4, 8, 12, 16)
 }
 
 
@@ -40,15 +48,37 @@ class LaneMemory:
         view, index = self._elements(addresses, nbytes, write=False)
         got = view[index]
         if nbytes < 4:
-            return got.reshape(-1).view(np.uint8 if nbytes == 1 else np.uint16).astype(np.uint32)[:, None]
+            return got.reshape(-1).view(_NARROW[nbytes]).astype(np.uint32)[:, None]
         return got.view(np.uint32).reshape(len(addresses), nbytes // 4)
 
     def store(self, addresses: np.ndarray, values: np.ndarray, nbytes: int) -> None:
         """``values``: [lanes, words] of uint32.  Of lanes that hit one address the highest wins."""
         view, index = self._elements(addresses, nbytes, write=True)
         if nbytes < 4:
-            values = values.astype(np.uint8 if nbytes == 1 else np.uint16)
+            values = values.astype(_NARROW[nbytes])
         view[index] = np.ascontiguousarray(values).view(view.dtype).reshape(index.shape)
+
+    def load_waves(self, starts: np.ndarray, nbytes: int) -> np.ndarray | None:
+        """As :meth:`load` for whole waves, whose lanes follow each other from ``starts`` on.  None if they are not in
+        one allocation: then they have to be looked at one by one."""
+        at = self._waves(starts, nbytes, write=False)
+        if at is None:
+            return None
+        got = _WAVES[nbytes][at].view(_NARROW.get(nbytes, np.uint32)).reshape(len(starts) * LANES, -1)
+        return got if nbytes >= 4 else got.astype(np.uint32)
+
+    def store_waves(self, starts: np.ndarray, values: np.ndarray, nbytes: int) -> bool:
+        """As :meth:`store`; False where :meth:`load_waves` gives None."""
+        at = self._waves(starts, nbytes, write=True)
+        if at is None:
+            return False
+        values = values.astype(_NARROW[nbytes]) if nbytes < 4 else np.ascontiguousarray(values)
+        _WAVES[nbytes][at] = values.reshape(len(starts), -1).view(_WAVES[nbytes].dtype)[:, 0]
+        return True
+
+    def _waves(self, starts: np.ndarray, nbytes: int, write: bool) -> np.ndarray | None:
+        shift = self._one(starts, LANES * nbytes, write)
+        return None if shift is None else starts.view(np.int64) + (shift - PAGE)
 
     def _elements(self, addresses: np.ndarray, nbytes: int, write: bool) -> tuple[np.ndarray, np.ndarray]:
         """A view of all memory, and where in it each lane's elements are: as few a lane as the alignment allows."""
@@ -80,18 +110,23 @@ class LaneMemory:
 
     def _host(self, addresses: np.ndarray, nbytes: int, write: bool) -> np.ndarray:
         """int64 host addresses of the lanes, a new array."""
-        low, high = int(addresses.min()), int(addresses.max())
+        shift = self._one(addresses, nbytes, write)
+        return self._host_many(addresses, nbytes, write) if shift is None else addresses.view(np.int64) + shift
+
+    def _one(self, addresses: np.ndarray, nbytes: int, write: bool) -> int | None:
+        """From an address to where the host reaches it, if all of them are in one allocation, and accessible."""
+        low, end = int(addresses.min()), int(addresses.max()) + nbytes
         allocation = self._space.find(low)
         if (
-            allocation is not None
-            and high + nbytes <= allocation.end
-            and self._gpu in allocation.gpus
-            and not (write and allocation.read_only)
-            and allocation.kind != "aql-ring"
-            and not (allocation.foreign and not self._space.reachable(low, high + nbytes - low, write))
+            allocation is None
+            or end > allocation.end
+            or self._gpu not in allocation.gpus
+            or (write and allocation.read_only)
+            or allocation.kind == "aql-ring"
+            or (allocation.foreign and not self._space.reachable(low, end - low, write))
         ):
-            return addresses.view(np.int64) + (allocation.host - allocation.start)
-        return self._host_many(addresses, nbytes, write)
+            return None
+        return allocation.host - allocation.start
 
     def _host_many(self, addresses: np.ndarray, nbytes: int, write: bool) -> np.ndarray:
         """The same, page by page: lanes in several allocations, or some of them at fault."""

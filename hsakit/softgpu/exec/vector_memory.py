@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from .decode import Instruction, Operand
+from .addresses import Address
+from .decode import Instruction
 from .lanes import active, gather_registers, scatter_registers
 from .lds import lds_load, lds_store
 from .memory import LaneFault
-from .operands import scalar, vector
 from .program import IllegalInstruction, only, op
 from .scratch import scratch_load, scratch_store
 
@@ -50,21 +50,6 @@ STORES = {
 }
 
 
-def address_of(instruction: Instruction, address: Operand, base: Operand | None):
-    """uint64 [n, 64] (or broadcastable): vector address + scalar base + immediate offset."""
-    add = U64(instruction.modifiers.get("offset", 0) & (1 << 64) - 1)
-    if base is None or base.value == "off":
-        read = vector(address, "u64")
-        return (lambda g: read(g) + add) if add else read
-    offset, start = vector(address, "u32"), scalar(base, "u64")
-
-    def read(g):
-        # sext: the 32-bit offset is unsigned (ISA guide, "Global addressing with SGPR base")
-        return start(g)[:, None] + offset(g).astype(U64) + add
-
-    return read
-
-
 def split(instruction: Instruction, operands):
     """(address operand, base operand) of a flat or global access."""
     return operands if instruction.name.startswith("global_") else (operands[0], None)
@@ -76,16 +61,22 @@ def load(instruction: Instruction):
     space, _, kind = instruction.name.partition("_load_")
     nbytes, how = LOADS[kind]
     target, *rest = instruction.operands
-    address = address_of(instruction, *split(instruction, rest))
+    address = Address(instruction, *split(instruction, rest))
     access = flat_load if space == "flat" else global_load
     looks = bool(COHERENT & set(instruction.modifiers))
 
     def step(g):
-        if g.lanes.any():
-            at = active(g, address(g))
-            scatter_registers(g, target, access(g, at, nbytes), how)
-            if looks:
-                g.w.look(instruction.address, at)
+        if not g.lanes.any():
+            return
+        at, loaded = address.waves(g, nbytes), None
+        if at is not None:
+            loaded = g.w.memory.load_waves(at, nbytes)
+        if loaded is None:
+            at = active(g, address.lanes(g))
+            loaded = access(g, at, nbytes)
+        scatter_registers(g, target, loaded, how)
+        if looks:
+            g.w.look(instruction.address, at)
 
     return step
 
@@ -96,7 +87,7 @@ def store(instruction: Instruction):
     space, _, kind = instruction.name.partition("_store_")
     nbytes, shift = STORES[kind]
     address_operand, data, *base = instruction.operands
-    address = address_of(instruction, address_operand, base[0] if base else None)
+    address = Address(instruction, address_operand, base[0] if base else None)
     words = max(nbytes // 4, 1)
     access = flat_store if space == "flat" else global_store
 
@@ -104,7 +95,11 @@ def store(instruction: Instruction):
         if not g.lanes.any():
             return
         values = gather_registers(g, data, words)
-        access(g, active(g, address(g)), values >> U32(shift) if shift else values, nbytes)
+        if shift:
+            values = values >> U32(shift)
+        at = address.waves(g, nbytes)
+        if at is None or not g.w.memory.store_waves(at, values, nbytes):
+            access(g, active(g, address.lanes(g)), values, nbytes)
 
     return step
 

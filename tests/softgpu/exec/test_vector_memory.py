@@ -417,3 +417,123 @@ def test_a_scalar_fault_names_its_wave():
     with pytest.raises(LaneFault) as caught:
         execute("s_load_dword s20, s[4:5], 0x0", case.w, slice(1, 4))
     assert (caught.value.wave, caught.value.lane) == (1, None)
+
+
+# -- whole waves at once -----------------------------------------------------------------------------------------------
+
+
+ROW = np.arange(LANES, dtype=np.uint64) * np.uint64(4)
+
+
+def in_a_row(nbytes: int, seed: int = 0) -> Case:
+    """Each wave's lanes one behind the other, as copies do, from any byte on."""
+    case = Case(seed, [FULL] * WAVES)
+    rng = random.Random(seed)
+    starts = [rng.randrange(64, SIZE - 64 * nbytes - 64) for _ in range(WAVES)]
+    case.at = [[start + nbytes * lane for lane in range(LANES)] for start in starts]
+    case.point(np.array(case.at, np.uint64) + np.uint64(case.address))
+    case.w.vgpr[2] = np.array(case.at) + 48
+    return case
+
+
+@pytest.mark.parametrize("sel", [slice(0, WAVES), slice(1, 2), np.array([3, 0])])
+@pytest.mark.parametrize("space, address, rest, offset", FORMS)
+@pytest.mark.parametrize("name", ["ubyte", "sshort", "short_d16_hi", "dword", "dwordx2", "dwordx3", "dwordx4"])
+def test_load_in_a_row(name, space, address, rest, offset, sel):
+    nbytes, make = LOADS[name]
+    words = max(nbytes // 4, 1)
+    case = in_a_row(nbytes, nbytes)
+    before = State(case.w)
+    execute(f"{space}_load_{name} " + join(registers(5, words), address, rest), case.w, sel)
+    after = State(case.w)
+    for wave in range(WAVES):
+        for lane in range(LANES):
+            old = [before.v[5 + i][wave][lane] for i in range(words)]
+            want = old
+            if wave in np.arange(WAVES)[sel]:
+                at = case.at[wave][lane] + offset
+                x = int.from_bytes(bytes(case.bytes[at : at + nbytes]), "little")
+                want = [make(x, old[0])] if make else [x >> 32 * i & 0xFFFFFFFF for i in range(words)]
+            assert [after.v[5 + i][wave][lane] for i in range(words)] == want
+
+
+@pytest.mark.parametrize("sel", [slice(0, WAVES), np.array([3, 0])])
+@pytest.mark.parametrize("space, address, rest, offset", FORMS)
+@pytest.mark.parametrize("name", STORES)
+def test_store_in_a_row(name, space, address, rest, offset, sel):
+    nbytes, shift = STORES[name]
+    words = max(nbytes // 4, 1)
+    case = in_a_row(nbytes, nbytes)
+    before, want = State(case.w), case.bytes.copy()
+    execute(f"{space}_store_{name} " + join(address, registers(6, words), rest), case.w, sel)
+    for wave in np.arange(WAVES)[sel].tolist():
+        for lane in range(LANES):
+            at = case.at[wave][lane] + offset
+            x = sum(before.v[6 + i][wave][lane] << 32 * i for i in range(words))
+            bits = (x >> shift & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little")
+            want[at : at + nbytes] = list(bits)
+    assert (case.bytes == want).all()
+
+
+@pytest.mark.parametrize("wave, lane", [(0, 0), (1, 63), (2, 1), (3, 30)])
+def test_one_lane_out_of_the_row(wave, lane):
+    case = in_a_row(4)
+    case.at[wave][lane] = 8
+    case.point_lane(wave, lane, case.address + 8)
+    case.w.vgpr[2, wave, lane] = 8 + 48
+    for text in ("v5, v[0:1], off", "v5, v2, s[4:5]"):
+        execute(f"global_load_dword {text}", case.w)
+        for v in range(WAVES):
+            for x in range(LANES):
+                at = case.at[v][x]
+                assert int(case.w.vgpr[5, v, x]) == int.from_bytes(bytes(case.bytes[at : at + 4]), "little")
+
+
+def test_a_row_whose_high_halves_differ_is_none():
+    case = in_a_row(4)
+    case.w.vgpr[1, 2, 7] += 1
+    with pytest.raises(LaneFault) as caught:
+        execute("global_load_dword v5, v[0:1], off", case.w)
+    assert caught.value.lane == 2 * 64 + 7
+
+
+def test_an_offset_that_wraps_around_is_no_row():
+    case = Case(exec_=[FULL] * WAVES)
+    case.w.sgpr[4], case.w.sgpr[5] = case.address & 0xFFFFFFFF, case.address >> 32
+    case.w.vgpr[2] = (np.arange(LANES) * 4 - 128) % (1 << 32)
+    with pytest.raises(LaneFault) as caught:
+        execute("global_store_dword v2, v5, s[4:5]", case.w)
+    assert caught.value.lane == 0
+
+
+def test_a_row_that_reaches_past_the_end_names_its_lane():
+    case = in_a_row(4)
+    kept = case.bytes.copy()
+    case.point(np.full((WAVES, LANES), case.address + SIZE - 40, np.uint64) + ROW)
+    for text in ("global_load_dword v5, v[0:1], off", "global_store_dword v[0:1], v5, off"):
+        with pytest.raises(LaneFault, match="0 bytes past") as caught:
+            execute(text, case.w)
+        assert caught.value.lane == 10
+    assert (case.bytes == kept).all()
+
+
+def test_rows_in_several_allocations():
+    case = in_a_row(4)
+    other, there = case.memory.allocate(PAGE)
+    there[:] = 7
+    starts = np.array([case.address, other, case.address + 256, other + 512], np.uint64)
+    case.point(starts[:, None] + ROW)
+    execute("global_load_dword v5, v[0:1], off", case.w)
+    assert (case.w.vgpr[5, [1, 3]] == 0x07070707).all()
+    assert case.w.vgpr[5, 0].tolist() == case.bytes[:256].view(np.uint32).tolist()
+    assert case.w.vgpr[5, 2].tolist() == case.bytes[256:512].view(np.uint32).tolist()
+
+
+def test_rows_in_lds_through_flat_addresses():
+    case = in_a_row(4)
+    w = case.w
+    w.lds, w.lds_size = np.arange(2048, dtype=np.uint32).view(np.uint8).reshape(2, 4096), 4096
+    w.workgroup[:] = [0, 0, 1, 1]
+    case.point(np.full((WAVES, LANES), APERTURES[0] << 32 | 32, np.uint64) + ROW)
+    execute("flat_load_dword v5, v[0:1]", w)
+    assert (w.vgpr[5] == np.arange(8, 72) + np.array([[0], [0], [1024], [1024]])).all()
