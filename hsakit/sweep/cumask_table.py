@@ -50,7 +50,7 @@ def _line(row: dict, whole: float | None) -> list:
         f"{median / 1e3:.1f}",
         None if spread is None else f"{spread:.0%}",
         f"{median / whole:.2f}" if whole else None,
-        row["verified"] if row["verified"] != "none" else f"as {p['reference']}" if p["census"] else "none",
+        "as unmasked run" if p["reference"] == "unmasked run" else row["verified"],
         row["clock"],
     ]
 
