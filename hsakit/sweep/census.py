@@ -53,10 +53,10 @@ class Census:
     def close(self) -> None:
         self._places.close()
 
-    def prepare(self, kernels: Kernels, mask: CuMask) -> Any:
-        """The launch of a census under a mask."""
-        # Every XCC gets its share of the workgroups, however many CUs it has.
-        return self._launch(kernels, self.layout.xccs * max(mask.xcc_counts))
+    def prepare(self, kernels: Kernels) -> Any:
+        """The launch of a census, to be taken under any mask: of enough workgroups for all CUs there are."""
+        # XCCs get the same share of the workgroups, however many CUs they have.
+        return self._launch(kernels, self.layout.xccs * max(map(_count, self.layout.cus)))
 
     def take(self, masked: MaskedQueue | MaskedStream, launch: Any, mask: CuMask) -> set[Cu]:
         """The CUs that a census found on a queue or stream with this mask. CensusError if they are not the mask's."""
@@ -103,6 +103,10 @@ class Census:
         counts = tuple(sum(place.xcc == xcc for place in used) for xcc in range(self.layout.xccs))
         if counts != mask.xcc_counts:
             raise CensusError(f"the census found {counts} CUs by XCC, {mask!r} has {mask.xcc_counts}")
+
+
+def _count(engines: tuple[tuple[int, ...], ...]) -> int:
+    return sum(map(sum, engines))
 
 
 def _some(places: list[Cu]) -> str:

@@ -184,7 +184,7 @@ class _Trial:
         self.parameters["reference"] = job.reference
         launch = point.load.launch(kernels, job)
         self.parameters |= _shape(launch, self._gpu, len(mask))
-        counting = census.prepare(kernels, mask)  # loading code runs kernels of the runtime
+        counting = census.prepare(kernels)  # loading code runs kernels of the runtime
         with closing(OPEN[point.api](self._gpu, mask)) as masked:
             self.launches += 1
             with self.tally:

@@ -41,7 +41,8 @@ class Part:
         assert self.layout.count == self.agent.cu_count
 
     def start(self, mask: CuMask):
-        return self._start(mask, self.layout.xccs * max(mask.xcc_counts))
+        """Enough workgroups for all CUs that there are, XCCs having the same share of them."""
+        return self._start(mask, self.layout.xccs * max(sum(map(sum, xcc)) for xcc in self.layout.cus))
 
     def finish(self, *started) -> set[Cu]:
         """The CUs that ran workgroups, as the driver numbers them."""

@@ -38,7 +38,7 @@ def test_the_layout_is_what_a_census_without_a_mask_found(gpu, census):
 def test_the_cus_of_a_mask(gpu, census, api):
     mask = CuMask.all(census.layout).per_xcc(3)
     with Kernels(gpu.agent if api == "hsa" else gpu.device) as kernels, closing(OPEN[api](gpu, mask)) as masked:
-        launch = census.prepare(kernels, mask)
+        launch = census.prepare(kernels)
         used = census.take(masked, launch, mask)
         assert used == set(mask.coordinates())
         assert masked.read_back(census.layout) == mask.value
@@ -52,8 +52,8 @@ def test_other_cus_than_those_of_the_mask_are_an_error(gpu, census, kernels):
     one, two = every.per_xcc(1), every.per_xcc(2)
     with closing(MaskedQueue(gpu, two)) as masked:
         with pytest.raises(CensusError, match=rf"found 0 CUs outside of .* and missed {len(two)} of"):
-            census.take(masked, census.prepare(kernels, every.per_xcc(4)), every.per_xcc(4))
-        launch = census.prepare(kernels, two)
+            census.take(masked, census.prepare(kernels), every.per_xcc(4))
+        launch = census.prepare(kernels)
         with pytest.raises(CensusError, match=rf"found {len(one)} CUs outside of"):
             census.take(masked, launch, one)
         with pytest.raises(CensusError, match="outside of .* and missed"):
@@ -65,9 +65,9 @@ def test_where_not_all_cus_were_seen_only_their_number_is_compared(gpu, census, 
     every = CuMask.all(census.layout)
     mask = every.per_xcc(2) - every.per_xcc(1)
     with closing(MaskedQueue(gpu, every.per_xcc(1))) as masked:
-        assert census.take(masked, census.prepare(kernels, mask), mask) == set(every.per_xcc(1).coordinates())
+        assert census.take(masked, census.prepare(kernels), mask) == set(every.per_xcc(1).coordinates())
         with pytest.raises(CensusError, match="CUs by XCC"):
-            census.take(masked, census.prepare(kernels, mask), every.per_xcc(2))
+            census.take(masked, census.prepare(kernels), every.per_xcc(2))
 
 
 def test_cus_are_numbered_as_the_driver_does(census):
@@ -85,4 +85,4 @@ def test_a_workgroup_that_did_not_run_is_seen(gpu, census, kernels):
 
     mask = CuMask.all(census.layout)
     with pytest.raises(CensusError, match=f"{len(mask)} of the census's {len(mask)} workgroups did not run"):
-        census.take(Idle(), census.prepare(kernels, mask), mask)
+        census.take(Idle(), census.prepare(kernels), mask)
