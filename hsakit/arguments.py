@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from numbers import Integral
 from typing import TYPE_CHECKING
 
@@ -30,14 +31,14 @@ Values = Sequence | Mapping  # in the kernel's order, or by name
 class Arguments:
     """The argument block of one prepared launch, ``block``, and what it points to.
 
-    ``changes`` counts the calls of ``set``. ``agent`` is the GPU that will run the kernel: buffers that it may not
-    access are refused.
+    ``changes`` counts the calls of ``set``, ``moves`` those that changed what is to be kept alive. ``agent`` is the GPU
+    that will run the kernel: buffers that it may not access are refused.
     """
 
     def __init__(self, info: KernelInfo, values: Values, agent: Agent):
         self.info = info
         self.block = bytearray(info.kernarg_size)
-        self.changes = 0
+        self.changes = self.moves = 0
         self._fields = _fields(info)
         self._held: list[tuple] = [()] * len(self._fields)
         self._agent = agent
@@ -57,12 +58,15 @@ class Arguments:
             field = self._by[which]
         except KeyError:
             raise InvalidArgument(f"{self.info.name} has no argument {which!r}; it takes {self._listed()}") from None
+        held: tuple = ()
         if type(value) is int and 0 <= value <= field.top and not hold:  # the usual case, without further questions
             field.pack(self.block, field.offset, value)
-            self._held[field.index] = ()
         else:
             held = self._put_pointer(field, value) if field.argument.pointer else self._put_value(field, value)
-            self._held[field.index] = held + tuple(each for span in hold for each in self._address(span, "hold")[1])
+            held += tuple(each for span in hold for each in self._address(span, "hold")[1])
+        if held is not self._held[field.index]:  # there is only one empty tuple
+            self._held[field.index] = held
+            self.moves += 1
         self.changes += 1
 
     @property
@@ -72,7 +76,7 @@ class Arguments:
 
     def buffers(self) -> tuple:
         """What keeps alive the memory that the block points to."""
-        return tuple(handle for held in self._held for handle in held)
+        return tuple(chain.from_iterable(self._held))
 
     def pack_hidden(self, geometry: Geometry) -> None:
         """Fill what the runtime owes the kernel besides its own arguments, as HIP does for code object version 5.

@@ -111,7 +111,7 @@ class _Flight:
 
     __slots__ = ("words", "keeps")
 
-    def __init__(self, words: str, keeps: tuple):
+    def __init__(self, words: str, *keeps: object):
         self.words = words
         self.keeps = keeps
 
@@ -134,6 +134,7 @@ class Launch(Arguments):
         self._function = ffi.cast("hsakit_launch", kernel.device.platform.lib.hipModuleLaunchKernel)
         (x, y, z), (u, v, _) = shape.grid, shape.block
         self._sizes = tuple(ffi.new("hsakit_two *", pair)[0] for pair in ((kernel.function, x), (y, z), (u, v)))
+        self._words = f"a launch of {kernel.name}"
         self.forget()
 
     def __repr__(self) -> str:
@@ -143,9 +144,9 @@ class Launch(Arguments):
         """Submit it to a stream of the kernel's device. Nothing is allocated while arguments and stream stay what they
         are."""
         # One load for all of what does not change from launch to launch; another thread may replace it meanwhile.
-        last, changes, call, first, second, third, rest, flights, flight = self._bound
+        last, moves, call, first, second, third, rest, flights, flight = self._bound
         handle = stream._handle
-        if handle is None or handle.state is not last or changes != self.changes or fork.forked:
+        if handle is None or handle.state is not last or moves != self.moves or fork.forked:
             last, _, call, first, second, third, rest, flights, flight = self._bind(stream)
         # hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned int gridDimX, unsigned int gridDimY,
         #     unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
@@ -161,16 +162,17 @@ class Launch(Arguments):
         self._bound: tuple = (None,) * 9
 
     def _bind(self, stream: Stream) -> tuple:
-        """What a launch on this stream is made of, kept for the next one."""
-        state, module = stream.state(), self.kernel.module.handle()
-        if state.device is not self.kernel.device:
-            raise InvalidArgument(f"{self.kernel!r} cannot run on {state.label}")
-        changes, shape = self.changes, self.geometry
-        rest = ffi.new("hsakit_launch_rest *", (shape.block[2], shape.lds, state.raw, ffi.NULL, self._extra))[0]
-        flight = _Flight(f"a launch of {self.kernel.name}", (module, self.buffers()))
-        call = self._function if state.raw else self._on_default_stream
-        bound = state, changes, call, *self._sizes, rest, state.flights, flight
-        self._bound = bound
+        """What a launch on this stream, with these arguments, is made of; kept for the next one."""
+        state, module, moves = stream.state(), self.kernel.module.handle(), self.moves
+        last, _, call, _, _, _, rest, flights, _ = self._bound
+        if state is not last:
+            if state.device is not self.kernel.device:
+                raise InvalidArgument(f"{self.kernel!r} cannot run on {state.label}")
+            values = self.geometry.block[2], self.geometry.lds, state.raw, ffi.NULL, self._extra
+            rest = ffi.new("hsakit_launch_rest *", values)[0]
+            call, flights = self._function if state.raw else self._on_default_stream, state.flights
+        flight = _Flight(self._words, module, self.buffers())
+        self._bound = bound = state, moves, call, *self._sizes, rest, flights, flight
         return bound
 
     def _on_default_stream(self, *arguments) -> int:

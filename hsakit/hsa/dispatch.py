@@ -87,16 +87,9 @@ class Dispatch(Packet):
 
     __slots__ = ("agent", "loose", "held")
 
-    def __init__(
-        self,
-        body,
-        word: int,
-        kernel: Kernel,
-        completion: SignalHandle | None,
-        held: tuple[Handle | Kernarg | None, ...],
-    ):
-        super().__init__(body, word, f"dispatch of {kernel.name}", (), completion)
-        self.agent = kernel.agent
+    def __init__(self, launch: Launch, body, completion: SignalHandle | None, held: tuple):
+        super().__init__(body, launch.word, launch.kernel.words, (), completion)
+        self.agent = launch.kernel.agent
         self.loose = completion is None
         self.held = held
 
@@ -108,7 +101,7 @@ class Launch(Arguments):
         super().__init__(kernel.info, values, kernel.agent)
         self.kernel = kernel
         self.geometry = geometry
-        self._word = word | _DIMENSIONS << _SETUP
+        self.word = word | _DIMENSIONS << _SETUP
         self.pack_hidden(geometry)
         self._template = ffi.new("hsa_barrier_and_packet_t *")
         fields = self._dispatch = ffi.cast("hsa_kernel_dispatch_packet_t *", self._template)
@@ -138,7 +131,7 @@ class Launch(Arguments):
         body = ffi.new("hsa_barrier_and_packet_t *")
         body[0] = self._template[0]
         body.completion_signal = done.raw if done else 0
-        return Dispatch(body, self._word, self.kernel, done, self._keeps)
+        return Dispatch(self, body, done, self._keeps)
 
     def launch(
         self, queue: Queue, completion: Signal | None = None, after: Iterable[Signal] = (), deadline: float = 30.0

@@ -111,6 +111,7 @@ class Kernel:
         self.agent = executable.agent
         self.info = info
         self.name = info.name
+        self.words = f"dispatch of {info.name}"
         symbol, agent = ffi.new("hsa_executable_symbol_t *"), ffi.new("hsa_agent_t *", self.agent.raw)
         # hsa_status_t hsa_executable_get_symbol_by_name(hsa_executable_t executable, const char *symbol_name,
         #                                                const hsa_agent_t *agent, hsa_executable_symbol_t *symbol)

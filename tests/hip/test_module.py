@@ -102,6 +102,9 @@ def test_an_unchanged_launch_makes_nothing_new(stream, pinned, fill):
     assert list(stream.state().flights)[-1] is flight and str(flight) == "a launch of pattern_fill"
     launch.set("offset", 1)
     launch.launch(stream)
+    assert list(stream.state().flights)[-1] is flight  # HIP has copied the value, and holds nothing
+    launch.set("dst", pinned[8:])
+    launch.launch(stream)
     assert list(stream.state().flights)[-1] is not flight
     stream.synchronize(deadline=30)
 
