@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from hsakit.hip.device import Device
 
 MANY = 4096  # submissions held before a marker is sent along that tells which are complete
+# HIP's rings have 16384 packets, of which a submission may take several. In a full one HIP waits for ever, inside the
+# submission: from this number on the stream is waited for here, so long.
+FULL, _ROOM = 8192, 30.0  # submissions, seconds
 _numbers = itertools.count(1)
 
 
@@ -30,6 +33,7 @@ class State:
         self.raw = raw  # 0: the default stream, which goes by the thread's current device
         self.label = f"stream {next(_numbers)} of {device.label}" if raw else f"the default stream of {device.label}"
         self.done = 0
+        self._visible = 0  # of which the host can see what they wrote
         # One object for each submission: it holds what the device may touch, and as a string says what it is.
         self.flights: deque[object] = deque()
         self._lock = threading.Lock()
@@ -79,16 +83,19 @@ class State:
                 self.done += 1
 
     def wait(self, deadline: float) -> None:
-        """Wait until everything submitted so far is complete."""
-        if self.ready():
+        """Wait until everything submitted so far is complete, and the host can see what it wrote."""
+        mark = self.submitted
+        if mark == self._visible and self.ready():
             return
-        # Not by asking for the stream again and again: where a default stream is busy, each time adds a packet.
-        mark, event = self.submitted, self._record()
+        # Not by asking for the stream: that a kernel is complete does not take its bytes out of the GPU's caches, and
+        # while the default stream is busy each question is a packet more. A recorded event releases to the system.
+        event = self._record()
         try:
             until(self.device.platform, lambda: self.device.passed(event), deadline, self.label, self.explain)
         finally:
             self.device.give_event(event)
         self.complete(mark)
+        self._visible = max(self._visible, mark)
 
     def destroy(self) -> None:
         """Destroy HIP's stream, which should be idle: HIP waits for it."""
@@ -119,16 +126,21 @@ class State:
         return event
 
     def _thin(self) -> None:
-        """Let go of what is complete on a stream that nobody waits for."""
+        """Let go of what is complete on a stream that nobody waits for. Where nothing is, the ring will be full."""
         if not self._thinning.acquire(blocking=False):
             return
         try:
-            if self._marker is None:
-                mark = self.submitted
-                self._marker = self._record(), mark
-            elif self.device.passed(self._marker[0]):
-                self.device.give_event(self._marker[0])
-                self.complete(self._marker[1])
-                self._marker = None
+            if not self._has_room():
+                until(self.device.platform, self._has_room, _ROOM, f"the oldest work of {self.label}", self.explain)
         finally:
             self._thinning.release()
+
+    def _has_room(self) -> bool:
+        if self._marker is None:
+            mark = self.submitted
+            self._marker = self._record(), mark
+        elif self.device.passed(self._marker[0]):
+            self.device.give_event(self._marker[0])
+            self.complete(self._marker[1])
+            self._marker = None
+        return len(self.flights) <= FULL

@@ -116,7 +116,7 @@ def test_equality(device, stream):
 
 
 def test_streams_that_are_never_waited_for_let_go(device, stream, monkeypatch):
-    monkeypatch.setattr(stream_state, "_MANY", 8)
+    monkeypatch.setattr(stream_state, "MANY", 8)
     state, before = stream.state(), len(device.platform.registry)
     for _ in range(200):
         stream.fill(device.malloc(64), 1)
@@ -125,6 +125,25 @@ def test_streams_that_are_never_waited_for_let_go(device, stream, monkeypatch):
     gc.collect()
     device.platform.registry.sweep()
     assert state.done > 100 and len(device.platform.registry) - before < 100
+
+
+def test_a_ring_is_not_filled(device, stream, latch, monkeypatch):
+    """HIP would spin for ever inside the submission."""
+    monkeypatch.setattr(stream_state, "MANY", 8)
+    monkeypatch.setattr(stream_state, "FULL", 32)
+    monkeypatch.setattr(stream_state, "_ROOM", 0.2)
+    with device.malloc(64) as buffer:
+        latch.hold(stream)
+        with pytest.raises(
+            DeadlineExceeded, match="the oldest work of .* within 0.2 s: .* is a launch of latch"
+        ):
+            for _ in range(100):
+                stream.fill(buffer, 1)
+        assert stream.state().submitted == 33
+        latch.release()
+        for _ in range(100):
+            stream.fill(buffer, 2)
+        stream.synchronize(deadline=20)
 
 
 def test_several_threads_submit(devices):
