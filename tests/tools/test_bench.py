@@ -34,8 +34,36 @@ def test_python_and_c_submit_the_same_packets(bench, c_loops, runtime):
     rows = bench.packet_rows(*c_loops, runtime, runtime.gpus[0])
     assert all(min(row.c) > 0 and min(row.python) > 0 for row in rows)
     samples = 2 * (bench.SAMPLES + 1)  # Python's and C's, and one of each to warm up
-    packets = 2 * (bench.SINGLES + 2) + (bench.BATCH * bench.BATCHES + 2)  # each sample has a gate and an end
+    # each sample warms up, and has a gate and an end
+    packets = 2 * (bench.WARM + bench.SINGLES + 2) + (bench.BATCH * (1 + bench.BATCHES) + 2)
     crossed(before, "aql_barrier_and", samples * packets)
+
+
+def test_python_and_c_dispatch_the_same_kernel(bench, c_loops, runtime):
+    before = counters.snapshot()
+    rows = bench.dispatch_rows(*c_loops, runtime, runtime.gpus[0])
+    assert all(min(row.c) > 0 and min(row.python) > 0 for row in rows)
+    assert [row.what for row in rows] == [
+        "dispatch, Launch.launch",
+        "dispatch, scripted",
+        f"dispatch, in batches of {bench.BATCH}",
+    ]
+    if before is not None:
+        dispatches = 2 * (bench.WARM + bench.DISPATCHES) + bench.BATCH * (1 + bench.GROUPS)
+        loading = (counters.snapshot() - before).total("aql_dispatch") - 2 * (bench.SAMPLES + 1) * dispatches
+        assert 0 <= loading < 10  # the runtime's own, which put the code object into memory
+
+
+def test_launches_through_hip(bench, c_loops, runtime):
+    rows = bench.launch_rows(*c_loops)
+    assert [row.what.removeprefix("launch, ") for row in rows][:5] == [
+        "Launch.launch",
+        "1 argument set",
+        "prepared each time",
+        "scripted",
+        "ctypes",
+    ]
+    assert all(len(row.python) == len(row.c) == bench.SAMPLES and min(row.c + row.python) > 0 for row in rows)
 
 
 def test_python_and_c_submit_the_same_copies(bench, c_loops, runtime):
