@@ -415,6 +415,7 @@ def test_an_access_beyond_a_buffer_names_buffer_kernel_and_packet(script):
     from hsakit import compiler
     from hsakit.ffi.errors import GpuMemoryFault
     from hsakit.hsa import Runtime
+    from hsakit.pattern import Pattern
     runtime = Runtime()
     gpu = runtime.gpus[0]
     memory = gpu.pool("coarse").allocate(8 << 20)
@@ -434,6 +435,15 @@ def test_an_access_beyond_a_buffer_names_buffer_kernel_and_packet(script):
         assert f"the buffer of 8388608 bytes at 0x{memory.address:x} on GPU 0, " in text, text
         assert "Kernels in flight there: dispatch of pattern_fill (packet 1 of queue 0 on GPU 0)" in text, text
         print("named", fault.address - memory.address - memory.nbytes)
+    runtime.close()
+    with Runtime() as runtime:  # a fault ends what was open; opened anew, the next launch works
+        gpu = runtime.gpus[0]
+        host = runtime.cpus[0].pool("fine").allocate(4096, access=gpu)
+        fill = gpu.load(compiler.kernels("pattern", gpu.name)).kernel("pattern_fill")
+        queue, done = gpu.create_queue(64), runtime.create_signal(1)
+        fill.prepare(1, 256, (host, 4096, 0, Pattern(1, 0).base)).launch(queue, done)
+        done.wait(deadline=30)
+        print("again", (host.view() == Pattern(1, 0).bytes(0, 4096)).all())
     """
     )
-    assert (done.returncode, done.stdout) == (0, "named 0\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "named 0\nagain True\n"), done.stderr
