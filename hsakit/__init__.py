@@ -18,6 +18,7 @@ _HOME = {
     "Signal": "hsa",
     "Queue": "hsa",
     "CopyEngine": "hsa",
+    "Kernels": "kernels",
     "HsakitError": "ffi.errors",
 }
 
