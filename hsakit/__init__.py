@@ -18,6 +18,9 @@ _HOME = {
     "Signal": "hsa",
     "Queue": "hsa",
     "CopyEngine": "hsa",
+    "Device": "hip",
+    "Stream": "hip",
+    "Event": "hip",
     "Kernels": "kernels",
     "HsakitError": "ffi.errors",
 }

@@ -4,6 +4,7 @@ HIP runs on HSA, and what HIP does not say (which agent a device is, who may acc
 there: this package uses ``hsakit.hsa``, never the other way round.
 """
 
+from hsakit.hip import memory
 from hsakit.hip.device import Device
 from hsakit.hip.event import Event
 from hsakit.hip.memory import Buffer, PointerAttributes
@@ -38,6 +39,4 @@ def version() -> str:
 
 def pointer_attributes(address: int) -> PointerAttributes:
     """What HIP knows of an address."""
-    from hsakit.hip import memory
-
     return memory.pointer_attributes(platform(), address)

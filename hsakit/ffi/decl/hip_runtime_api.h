@@ -20,7 +20,6 @@ typedef int hipDevice_t;
 typedef enum hipError_t {
     hipSuccess = 0,
     hipErrorInvalidValue = 1,
-    hipErrorOutOfMemory = 2,
     hipErrorNoDevice = 100,
     hipErrorInvalidDevice = 101,
     hipErrorNotReady = 600,
@@ -138,8 +137,7 @@ typedef enum hipMemcpyKind {
     hipMemcpyHostToHost = 0,
     hipMemcpyHostToDevice = 1,
     hipMemcpyDeviceToHost = 2,
-    hipMemcpyDeviceToDevice = 3,
-    hipMemcpyDefault = 4
+    hipMemcpyDeviceToDevice = 3
 } hipMemcpyKind;
 
 hipError_t hipMemcpyAsync(hsakit_address dst, hsakit_const_address src, size_t sizeBytes, hipMemcpyKind kind,
