@@ -63,7 +63,7 @@ def _flat(g, at: np.ndarray, operation: Operation, data: list[np.ndarray]) -> np
     parts = windows(g, at)
     if parts is None:
         return _global(g, at, operation, data)
-    found = np.empty(len(at), operation.dtype)
+    found: np.ndarray = np.empty(len(at), operation.dtype)
     for kind, lanes, part, local in parts:
         with lanes_of_group(lanes):
             cells = _CELLS[kind](part, local, operation.nbytes)

@@ -136,7 +136,7 @@ class Batch:
         finally:
             w.steps += steps
 
-    def _error(self, exc: Exception, group: Group, pc: int) -> WaveError:
+    def _error(self, exc: LaneFault | IllegalInstruction, group: Group, pc: int) -> WaveError:
         at = exc.wave or 0  # in the group
         if exc.lane is not None:
             at = np.flatnonzero(group.lanes)[exc.lane] // LANES

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from cffi import FFI
 
@@ -46,12 +47,12 @@ ENCODING = re.compile(r"_(e32|e64|sdwa|dpp|e64_dpp)$")
 
 @dataclass(frozen=True)
 class Operand:
-    """kind: v, a, s (``index``, ``count`` registers); int, float (``value``); name (``value``: off, scc, hwreg(...) ...)."""
+    """kind: v, a, s (``index``, ``count`` registers); int, float (``value``); name (``value``: off, hwreg(...))."""
 
     kind: str
     index: int = 0
     count: int = 1
-    value: object = None
+    value: Any = None
     neg: bool = False
     abs: bool = False
     sext: bool = False
@@ -66,7 +67,7 @@ class Instruction:
     """mnemonic without its encoding suffix"""
     encoding: str
     operands: tuple[Operand, ...]
-    modifiers: dict[str, object] = field(hash=False, default_factory=dict)
+    modifiers: dict[str, Any] = field(hash=False, default_factory=dict)
 
     @property
     def next(self) -> int:
@@ -129,7 +130,7 @@ def parse(text: str, address: int = 0, size: int = 4) -> Instruction:
     suffix = ENCODING.search(mnemonic)
     encoding = suffix[1] if suffix else ""
     name = mnemonic[: suffix.start()] if suffix else mnemonic
-    operands, modifiers = [], {}
+    modifiers: dict[str, Any] = {}
     if name == "s_waitcnt":
         rest = ""
     parts = _split(rest.strip())
@@ -140,8 +141,7 @@ def parse(text: str, address: int = 0, size: int = 4) -> Instruction:
         for word in tail:
             key, colon, value = word.partition(":")
             modifiers[key] = _modifier(value) if colon else True
-    operands = tuple(operand(part) for part in parts)
-    return Instruction(address, size, text, name, encoding, operands, modifiers)
+    return Instruction(address, size, text, name, encoding, tuple(operand(part) for part in parts), modifiers)
 
 
 def _split(text: str) -> list[str]:
@@ -187,7 +187,7 @@ def operand(text: str) -> Operand:
         neg, text = True, text[1:]
     if text.startswith("neg("):
         neg, text = True, text[4:-1]
-    if text.startswith("|") or text.startswith("abs("):
+    if text.startswith(("|", "abs(")):
         abs_, text = True, text[1:-1] if text.startswith("|") else text[4:-1]
     flags = {"neg": neg, "abs": abs_, "sext": sext}
     register = REGISTER.match(text)

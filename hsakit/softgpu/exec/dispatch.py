@@ -144,7 +144,8 @@ class Dispatch:
 
     def _admit(self) -> bool:
         """Make the next workgroups resident."""
-        members, waves = [], 0
+        members: list[tuple[tuple[int, int, int], np.ndarray, np.ndarray]] = []
+        waves = 0
         while self._next < self._total:
             x = self._next % self._counts[0]
             y = self._next // self._counts[0] % self._counts[1]

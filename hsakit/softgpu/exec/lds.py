@@ -59,13 +59,10 @@ def lds_places(g, offsets: np.ndarray, nbytes: int, add: int = 0) -> np.ndarray:
         at = int(offsets[lane]) + add
         why = f"LDS access to {nbytes} bytes at {at} of {g.w.lds_size} that the dispatch asked for"
         raise IllegalInstruction(why, lane)
-    at = offsets.astype(np.int64)
     base = (g.w.workgroup[g.sel] * g.w.lds.shape[1] + add)[:, None]
     if g.full:
-        at.reshape(g.n, LANES)[...] += base
-    else:
-        at += np.broadcast_to(base, (g.n, LANES))[g.lanes]
-    return at
+        return np.add(offsets.reshape(g.n, LANES), base, dtype=np.int64, casting="unsafe").reshape(-1)
+    return offsets.astype(np.int64) + np.broadcast_to(base, (g.n, LANES))[g.lanes]
 
 
 def _elements(g, at: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:

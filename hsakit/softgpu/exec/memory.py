@@ -32,9 +32,9 @@ class LaneFault(MemoryFault):
     """A fault with the position, in the access's flat list of lanes, of the first lane that has it; or, of a scalar
     access, the wave's position in the group."""
 
-    wave = None
+    wave: int | None = None
 
-    def __init__(self, fault: MemoryFault, lane: int):
+    def __init__(self, fault: MemoryFault, lane: int | None):
         Exception.__init__(self, str(fault))
         self.gpu, self.address, self.present, self.lane = fault.gpu, fault.address, fault.present, lane
 
@@ -101,9 +101,9 @@ class LaneMemory:
             lane = int(bad[0])
             address = int(addresses[lane])
             raise LaneFault(MemoryFault(self._gpu, address, nbytes, "unaligned atomic", present=True), lane)
-        allocation = self._space.find(int(addresses.min()))
         at = self._host(addresses, nbytes, write=True)
-        alone = allocation.coarse and int(addresses.max()) < allocation.end
+        first = self._space.find(int(addresses.min()))
+        alone = first is not None and first.coarse and int(addresses.max()) < first.end
         return Cells(_VIEWS[nbytes], (at - PAGE) // nbytes, 0 if alone else PAGE)
 
     # -- translation -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import numpy as np
 
 from .decode import Instruction, Operand
 from .operands import constant
-from .program import IllegalInstruction, op, only
+from .program import IllegalInstruction, only, op
 from .state import LANES
 
 U16, U32 = np.uint16, np.uint32

@@ -122,6 +122,14 @@ def vector(o: Operand, type_: str, high: bool = False) -> Read:
     return modified(read, o, type_)
 
 
+def pair(o: Operand) -> tuple[Read, Read]:
+    """The low and the high half of a 64-bit integer source, each broadcastable to [n, 64]."""
+    if o.kind in "vas":
+        return vector(Operand(o.kind, o.index), "u32"), vector(Operand(o.kind, o.index + 1), "u32")
+    low, high = np.frombuffer(constant(o, "u64").tobytes(), np.uint32)
+    return lambda g: low, lambda g: high
+
+
 def halves(o: Operand, type_: str) -> Read:
     """Read the 32 bits of a source of which the halves are 16-bit values; a float constant stands in the low half."""
     if o.kind == "float" and type_ == "f16":

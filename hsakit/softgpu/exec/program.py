@@ -28,7 +28,7 @@ REGISTRY: dict[str, Callable[[Instruction], Step]] = {}
 class IllegalInstruction(Exception):
     """An instruction that the node cannot execute as the hardware would; ``lane``: the first active one it is about."""
 
-    wave = None
+    wave: int | None = None
 
     def __init__(self, why: str, lane: int | None = None):
         super().__init__(why)

@@ -7,6 +7,8 @@ where they part, each part goes on as a group of its own until they meet again.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .decode import EXEC
@@ -61,12 +63,12 @@ class Waves:
         self.hw_id = np.zeros(n, np.uint32)
         self.xcc_id = np.zeros(n, np.uint32)
         # set by the dispatch
-        self.memory = None  # LaneMemory
-        self.lds = None  # uint8 [workgroups, bytes, rounded up]
+        self.memory: Any = None  # LaneMemory
+        self.lds: Any = None  # uint8 [workgroups, bytes, rounded up]
         self.lds_size = 0
-        self.scratch = None  # uint8 [waves, lanes, bytes]
+        self.scratch: Any = None  # uint8 [waves, lanes, bytes]
         self.apertures = (0, 0)  # high halves of the addresses of LDS and scratch in the flat address space
-        self.clock = None  # () -> ticks
+        self.clock: Any = None  # () -> ticks
         self.steps = 0
         # what tells a loop that waits for others from one that works
         self.writes = 0  # to memory that other waves see

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .decode import Instruction
-from .operands import read_mask, scalar, vector, write_scalar, write_vector
+from .operands import pair, read_mask, scalar, vector, write_scalar, write_vector
 from .program import only, op
 from .state import LANES
 from .vector import DPP, SDWA, compare, result_writer, sources, valu
@@ -179,13 +179,31 @@ valu("v_lshrrev_b64", "u64 = u32 u64", lambda a, b: b >> wide(a & U32(63)))
 valu("v_ashrrev_i64", "i64 = u32 i64", lambda a, b: b >> (a & U32(63)).astype(I64))
 
 
-def _lshl_add_u64(a, b, c):
-    shift = wide(b & U32(7))
-    shift = np.where(shift > 4, U64(0), shift)  # the guide: unsupported counts are a shift of zero
-    return ((a << shift) if shift.any() else a) + c
+@op("v_lshl_add_u64")
+def v_lshl_add_u64(instruction: Instruction):
+    """Every address on gfx940 and later is made by it: worked out on halves, without joining and splitting pairs."""
+    only(instruction)
+    target, a, b, c = instruction.operands
+    (low, high), (add_low, add_high), count = pair(a), pair(c), vector(b, "u32")
+    constant = b.kind == "int" and not 1 <= b.value <= 4
 
+    def step(g):
+        x, y = low(g), high(g)
+        if not constant:
+            shift = count(g) & U32(7)
+            shift = np.where(shift > 4, U32(0), shift)  # the guide: unsupported counts are a shift of zero
+            y = y << shift | x >> U32(1) >> (U32(31) - shift)
+            x = x << shift
+        total = x + add_low(g)
+        upper = y + add_high(g)
+        carry = total < x
+        if carry.any():  # of addresses, hardly ever
+            upper = upper + carry
+        g.set_v(target.index, total, target.kind)
+        g.set_v(target.index + 1, upper, target.kind)
 
-valu("v_lshl_add_u64", "u64 = u64 u32 u64", _lshl_add_u64)
+    return step
+
 
 # -- comparisons -------------------------------------------------------------------------------------------------------
 
