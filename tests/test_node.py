@@ -57,6 +57,7 @@ def test_link_to(node):
 
 def test_hip_ordinals_are_matched_by_address(node):
     ordinals = [gpu.hip_ordinal for gpu in node.gpus]
+    assert [gpu.device.agent for gpu in node.gpus if gpu.device] == [gpu.agent for gpu in node.gpus if gpu.device]
     if ordinals != [None] * len(ordinals):  # there is a HIP library
         assert sorted(ordinals) == list(range(len(node.gpus)))
 

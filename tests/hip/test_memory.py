@@ -60,14 +60,14 @@ def test_pinned_memory(devices, device, options, flags):
         del view
 
 
-def test_managed_memory(device, peer):
+def test_managed_memory(devices, device):
     if not device.attribute("ManagedMemory"):
         pytest.skip("this device has no managed memory")
     with device.malloc_managed(1 << 16) as buffer:
         info = hip.pointer_attributes(buffer.address)
         assert info.kind == buffer.kind == "managed" and buffer.host_accessible
         buffer.view()[:] = 0x11
-        for each in (device, peer):
+        for each in devices[:2]:
             with each.malloc(1 << 16) as there:
                 each.copy(there, buffer)
                 buffer.view()[:] = 0
@@ -148,7 +148,7 @@ def test_addresses_that_hip_does_not_know(device):
             hip.pointer_attributes(wrong)
 
 
-def test_engines_of_hsa_copy_buffers_of_hip(device, peer):
+def test_engines_of_hsa_copy_buffers_of_hip(device):
     agent = device.agent
     with device.malloc_host(1 << 16) as source, device.malloc(1 << 16) as there, device.malloc_host(1 << 16) as back:
         source.view()[:] = np.arange(1 << 16) % 253
@@ -159,10 +159,14 @@ def test_engines_of_hsa_copy_buffers_of_hip(device, peer):
         with there_first.submit() as done:
             done.wait(deadline=10)
         assert (back.view()[:4096] == 0x33).all() and (back.view()[4096:8192] == source.view()[4096:8192]).all()
-        with peer.malloc(8 << 20) as far, pytest.raises(InvalidArgument, match="GPU 0 was not granted access"):
-            agent.engine(2).copy(far[: 1 << 16], there)
+
+
+def test_engines_need_a_grant(device, peer):
+    with device.malloc(1 << 16) as here, peer.malloc(8 << 20) as far:
+        with pytest.raises(InvalidArgument, match="GPU 0 was not granted access"):
+            device.agent.engine(2).copy(far[: 1 << 16], here)
         with pytest.raises(InvalidArgument, match="peer.enable_peer_access"):
-            there.allow_access(peer.agent)
+            here.allow_access(peer.agent)
 
 
 def test_an_engine_holds_a_buffer_that_was_closed(runtime, device):

@@ -16,7 +16,7 @@ RECTANGLES = ((64, 4, 128, 64), (33, 5, 64, 40), (100, 3, 101, 103), (256, 16, 2
 
 
 @pytest.fixture
-def bench(device, peer, stream):
+def bench(request, device, stream):
     class Bench:
         """Memory in each place, with what is around the bytes of a test poisoned."""
 
@@ -27,7 +27,8 @@ def bench(device, peer, stream):
         def make(self, place, nbytes):
             if place == "array":
                 return np.full(nbytes, EDGE, np.uint8)
-            memory = {"device": device.malloc, "peer": peer.malloc, "pinned": device.malloc_host}[place](nbytes)
+            there = request.getfixturevalue("peer") if place == "peer" else device
+            memory = there.malloc_host(nbytes) if place == "pinned" else there.malloc(nbytes)
             self.buffers.append(memory)
             self.put(memory, np.full(nbytes, EDGE, np.uint8))
             return memory
