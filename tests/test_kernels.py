@@ -37,7 +37,7 @@ class ThroughHsa:
         return staged.view(dtype).copy()
 
     def _copy(self, dst, src):
-        engine = self.gpu.engine(0 if dst.agent is self.gpu else 1)  # engine 0 of a gfx90a takes copies from the host only
+        engine = self.gpu.engine(0 if dst.agent is self.gpu else 1)  # gfx90a: engine 0 only from the host
         engine.copy(dst, src, min(dst.nbytes, src.nbytes)).wait()
 
     def start(self, launch):
