@@ -50,15 +50,13 @@ class UnsupportedPacket(Exception):
 class Kernel(NamedTuple):
     """A dispatch in execution."""
 
-    index: int  # of its packet
+    packet: int  # its index
     dispatch: Dispatch
     completion: int
     start: int
 
 
 class AqlQueue:
-    kind = "AQL"
-
     def __init__(self, driver: Driver, queue_id: int, gpu: int, args):
         self._driver, self.id, self.gpu = driver, queue_id, gpu
         self._space, self._counters = driver.space, driver.counters[gpu]
@@ -121,7 +119,7 @@ class AqlQueue:
 
     def _publish_read(self) -> None:
         """A kernel may read its dispatch packet for as long as it runs: its slot is not given back before."""
-        self._rptr[0] = self._running[0].index if self._running else self._read
+        self._rptr[0] = self._running[0].packet if self._running else self._read
 
     def _execute(self, slot: int, kind: int) -> bool:
         """One packet; False if it has to wait."""

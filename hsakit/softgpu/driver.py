@@ -21,7 +21,7 @@ from .events import EventTable
 from .exec.executor import Executor
 from .memory import PAGE, AddressSpace, Backing, MemoryFault, Overlap
 from .node import NodeSpec
-from .processor import Processor
+from .processor import Processor, Queue
 from .sdma import SdmaQueue
 from .uapi import C, ffi
 
@@ -69,10 +69,10 @@ class Driver:
             ffi.buffer(ffi.cast("void *", self._device.base), spec.gpus * DOORBELL_BYTES), dtype=np.uint64
         )
         self.processor = Processor(self, doorbells)
-        self._queues: dict[int, tuple[int, object]] = {}  # queue id -> (doorbell index, queue)
+        self._queues: dict[int, tuple[int, Queue]] = {}  # queue id -> (doorbell index, queue)
         self._next_queue = 1
-        self._engine_slots = [set() for _ in range(spec.gpus)]
-        self._doorbells_taken = [set() for _ in range(spec.gpus)]
+        self._engine_slots: list[set[tuple[int, int]]] = [set() for _ in range(spec.gpus)]
+        self._doorbells_taken: list[set[int]] = [set() for _ in range(spec.gpus)]
         self.halted = self.abandoned = False
         self._calls = {
             k.GET_VERSION: ("struct kfd_ioctl_get_version_args *", self._get_version),
@@ -327,12 +327,12 @@ class Driver:
             if doorbell is None:
                 raise Refused(errno.ENOMEM, f"all {DOORBELLS} queues of GPU {gpu} are taken")
             id_, self._next_queue = self._next_queue, self._next_queue + 1
+            queue: Queue
             if args.queue_type == k.QUEUE_TYPE_COMPUTE_AQL:
                 queue, idle = AqlQueue(self, id_, gpu, args), 0xFFFFFFFFFFFFFFFF
             elif args.queue_type in (k.QUEUE_TYPE_SDMA, k.QUEUE_TYPE_SDMA_XGMI):
                 slot = self._engine_slot(gpu, args.queue_type == k.QUEUE_TYPE_SDMA_XGMI)
-                queue, idle = SdmaQueue(self, id_, gpu, slot[0], args), 0
-                queue.slot = slot
+                queue, idle = SdmaQueue(self, id_, gpu, slot, args), 0
                 self._engine_slots[gpu].add(slot)
             else:
                 raise Refused(errno.EINVAL, f"queue type {args.queue_type}")
@@ -359,13 +359,13 @@ class Driver:
             self.processor.detach(index)
             gpu, doorbell = divmod(index, DOORBELLS)
             self._doorbells_taken[gpu].discard(doorbell)
-            if queue.kind == "SDMA":
+            if isinstance(queue, SdmaQueue):
                 self._engine_slots[gpu].discard(queue.slot)
             del self._queues[args.queue_id]
             # The thunk pinned the save area for this queue and unmaps it now, of which a driver is told by the kernel.
             self.space.unpin(*queue.save_area)
 
-    def _queue(self, id_: int) -> tuple[int, object]:
+    def _queue(self, id_: int) -> tuple[int, Queue]:
         if id_ not in self._queues:
             raise Refused(errno.EINVAL, f"no queue has id {id_}")
         return self._queues[id_]

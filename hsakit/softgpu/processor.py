@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .aql import UnsupportedPacket
+from .aql import AqlQueue, UnsupportedPacket
 from .memory import MemoryFault
-from .sdma import UnknownPacket
+from .sdma import SdmaQueue, UnknownPacket
 from .uapi import C
 
 if TYPE_CHECKING:
     from .driver import Driver
 
 log = logging.getLogger("hsakit.softgpu")
+
+Queue = AqlQueue | SdmaQueue
 
 BUDGET = 64  # packets, or what takes as long, that a queue advances before it is another's turn
 # (idle for less than, then sleep), seconds.  Never without a pause: a thread that only yields uses up its share of a
@@ -43,11 +45,11 @@ class Processor:
         self._doorbells = doorbells  # every doorbell of every GPU
         # What was seen of them.  Bytes, since comparing those does not let go of the interpreter: a thread that spins
         # in Python gives it back only after a whole switch interval.
-        self._doorbell_bytes = memoryview(doorbells).cast("B")
+        self._doorbell_bytes = doorbells.data.cast("B")
         self._seen_bytes = bytearray(self._doorbell_bytes)
         self._seen = np.frombuffer(self._seen_bytes, dtype=np.uint64)
-        self._queues: dict[int, object] = {}  # doorbell index -> queue
-        self._busy: dict[int, object] = {}  # those with something to do
+        self._queues: dict[int, Queue] = {}  # doorbell index -> queue
+        self._busy: dict[int, Queue] = {}  # those with something to do
         self.lock = threading.Lock()
         self._wanted = 0  # threads that wait for the lock: the processor yields to them
         self._halt = False
@@ -68,7 +70,7 @@ class Processor:
         finally:
             self._wanted -= 1
 
-    def attach(self, index: int, queue, idle_value: int) -> None:
+    def attach(self, index: int, queue: Queue, idle_value: int) -> None:
         """Start to serve a queue at doorbell ``index``.  With :meth:`stopped` held."""
         self._doorbells[index] = self._seen[index] = np.uint64(idle_value)
         self._queues[index] = queue

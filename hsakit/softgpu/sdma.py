@@ -34,10 +34,9 @@ class SdmaQueue:
     queues are created, whatever number the runtime gave its slot (ROCr 6.1: the number in
     ``hsa_amd_memory_async_copy_on_engine`` is the runtime's own)."""
 
-    kind = "SDMA"
-
-    def __init__(self, driver: Driver, queue_id: int, gpu: int, engine: int, args):
-        self._driver, self.id, self.gpu, self.engine = driver, queue_id, gpu, engine
+    def __init__(self, driver: Driver, queue_id: int, gpu: int, slot: tuple[int, int], args):
+        self._driver, self.id, self.gpu = driver, queue_id, gpu
+        self.slot, self.engine = slot, slot[0]  # (engine, queue of it)
         self._space, self._counters = driver.space, driver.counters[gpu]
         self._ring_at, self._ring_size = args.ring_base_address, args.ring_size
         self._rptr_at = args.read_pointer_address
@@ -48,6 +47,7 @@ class SdmaQueue:
         self._running: Iterator[bool] | None = None
         self._length = 0
         self._copies = 0
+        self.cu_mask: bytes | None = None  # may be set, means nothing to an engine
         self.priority = args.queue_priority
         self.save_area = (0, 0)
         self.halted = self.evicted = False
@@ -125,8 +125,8 @@ class SdmaQueue:
         if op == OP_TRAP:
             self._driver.events.set(self._packet(at, 2, "sdma_trap")[1] & 0x0FFFFFFF)
             return None
-        words = " ".join(f"{w:08x}" for w in self._words(at, 8))
-        raise UnknownPacket(f"{self.describe()}: unknown packet, op {op} sub_op {sub_op}, byte {at * 4}: {words} ...")
+        shown = " ".join(f"{w:08x}" for w in self._words(at, 8))
+        raise UnknownPacket(f"{self.describe()}: unknown packet, op {op} sub_op {sub_op}, byte {at * 4}: {shown} ...")
 
     def _packet(self, at: int, length: int, counter: str) -> list[int]:
         self._length = length
@@ -141,7 +141,7 @@ class SdmaQueue:
         address, reference, mask = words[1] | words[2] << 32, words[3], words[4]
         if words[0] >> 28 & 7 != POLL_EQUAL:
             raise UnknownPacket(f"{self.describe()}: poll with function {words[0] >> 28 & 7}")
-        generation, cell = -1, None
+        generation = -1  # none: the word is still to be found
         while True:
             if generation != self._space.generation:  # something was freed: is this word still there?
                 generation = self._space.generation

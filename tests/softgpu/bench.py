@@ -42,7 +42,7 @@ class Bench:
         """(an engine's queue, its ring as dwords, its read pointer)"""
         ring, ring_bytes = self.memory(size)
         read, read_bytes = self.memory(4096)
-        queue = SdmaQueue(self.driver, 1, 0, engine, self._arguments(ring, size, read))
+        queue = SdmaQueue(self.driver, 1, 0, (engine, 0), self._arguments(ring, size, read))
         return queue, memoryview(ring_bytes).cast("B").cast("I"), memoryview(read_bytes).cast("B").cast("Q")
 
     def aql(self, packets: int = 64) -> tuple[AqlQueue, memoryview, object]:

@@ -38,8 +38,7 @@ def pack(words):
 def mask_of(raw, queue) -> bytes | None:
     """The mask that the driver was last given for a queue."""
     ring = int(raw.ffi.cast("uintptr_t", queue.hsa.base_address))
-    queues = [queue for _, queue in raw.driver._queues.values() if queue.kind == "AQL"]
-    return next(queue.cu_mask for queue in queues if queue._ring_at == ring)
+    return next(queue.cu_mask for _, queue in raw.driver._queues.values() if queue._ring_at == ring)
 
 
 @st.composite
