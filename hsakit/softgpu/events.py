@@ -160,8 +160,9 @@ class EventTable:
         count = args.num_events
         deadline = None if args.timeout == FOREVER else time.monotonic() + args.timeout / 1000
         with self._lock:
-            events = [self._events.get(data[i].event_id) for i in range(count)]
-            if None in events:
+            try:
+                events = [self._events[data[i].event_id] for i in range(count)]
+            except KeyError:
                 args.wait_result = WAIT_RESULT_FAIL
                 return errno.EINVAL
             seen = [

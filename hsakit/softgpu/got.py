@@ -36,7 +36,7 @@ class Library(NamedTuple):
     path: str
     base: int
     headers: int
-    count: int
+    header_count: int
 
 
 def loaded(prefixes: tuple[str, ...]) -> list[Library]:
@@ -57,7 +57,7 @@ def loaded(prefixes: tuple[str, ...]) -> list[Library]:
 def _slots(library: Library):
     """Yield (symbol name, address of its slot) for every imported function of one library."""
     base, headers = library.base, _elf.cast("Phdr *", library.headers)
-    dynamic = next(base + headers[i].vaddr for i in range(library.count) if headers[i].type == PT_DYNAMIC)
+    dynamic = next(base + headers[i].vaddr for i in range(library.header_count) if headers[i].type == PT_DYNAMIC)
     table: dict[int, int] = {}
     entry = _elf.cast("Dyn *", dynamic)
     while entry.tag:

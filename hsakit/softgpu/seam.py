@@ -91,6 +91,7 @@ class Seam:
 
     def _raise_later(self, kind) -> None:
         main = threading.main_thread().ident
+        assert main is not None  # it was here
         time.sleep(2e-4)  # or it would hit the error handler
         while main in self._inside:
             time.sleep(2e-4)
