@@ -70,7 +70,8 @@ class Row:
 
     def cells(self) -> list:
         best, best_c = min(self.python), min(self.c)
-        return [self.what, best, statistics.median(self.python), best_c, statistics.median(self.c), best / best_c]
+        medians = statistics.median(self.python), statistics.median(self.c)
+        return [self.what, best, medians[0], best_c, medians[1], best - best_c, best / best_c]
 
 
 def compile_loops(folder: str):
@@ -498,8 +499,8 @@ def main() -> int:
             "copy": lambda: copy_rows(bench_ffi, loops, runtime),
         }
         rows = [row for name, group in groups.items() if arguments.only in (None, name) for row in group()]
-    headers = ("ns per", "Python best", "median", "C best", "median", "ratio of bests")
-    print(tabulate([row.cells() for row in rows], headers, floatfmt=(None, ".0f", ".0f", ".0f", ".0f", ".1f")))
+    headers = ("ns per", "Python best", "median", "C best", "median", "best - C", "best / C")
+    print(tabulate([row.cells() for row in rows], headers, floatfmt=(None, ".0f", ".0f", ".0f", ".0f", ".0f", ".1f")))
     print(f"\n{SAMPLES} samples each, alternating. {hsa().path.name}, {hip().path.name}; {agent.product}.")
     return 0
 

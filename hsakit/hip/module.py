@@ -144,14 +144,14 @@ class Launch(Arguments):
         """Submit it to a stream of the kernel's device. Nothing is allocated while arguments and stream stay what they
         are."""
         # One load for all of what does not change from launch to launch; another thread may replace it meanwhile.
-        last, moves, call, first, second, third, rest, flights, flight = self._bound
+        last, moves, call, arguments, flights, flight = self._bound
         handle = stream._handle
         if handle is None or handle.state is not last or moves != self.moves or fork.forked:
-            last, _, call, first, second, third, rest, flights, flight = self._bind(stream)
+            last, _, call, arguments, flights, flight = self._bind(stream)
         # hipError_t hipModuleLaunchKernel(hipFunction_t f, unsigned int gridDimX, unsigned int gridDimY,
         #     unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
         #     unsigned int sharedMemBytes, hipStream_t stream, void **kernelParams, void **extra)
-        status = call(first, second, third, rest)
+        status = call(*arguments)
         if status or len(flights) > MANY:
             last.submit("hipModuleLaunchKernel", status, flight)
         else:
@@ -159,20 +159,20 @@ class Launch(Arguments):
 
     def forget(self) -> None:
         """Let go of the module; launches in flight keep it."""
-        self._bound: tuple = (None,) * 9
+        self._bound: tuple = (None,) * 6
 
     def _bind(self, stream: Stream) -> tuple:
         """What a launch on this stream, with these arguments, is made of; kept for the next one."""
         state, module, moves = stream.state(), self.kernel.module.handle(), self.moves
-        last, _, call, _, _, _, rest, flights, _ = self._bound
+        last, _, call, arguments, flights, _ = self._bound
         if state is not last:
             if state.device is not self.kernel.device:
                 raise InvalidArgument(f"{self.kernel!r} cannot run on {state.label}")
             values = self.geometry.block[2], self.geometry.lds, state.raw, ffi.NULL, self._extra
-            rest = ffi.new("hsakit_launch_rest *", values)[0]
+            arguments = *self._sizes, ffi.new("hsakit_launch_rest *", values)[0]
             call, flights = self._function if state.raw else self._on_default_stream, state.flights
         flight = _Flight(self._words, module, self.buffers())
-        self._bound = bound = state, moves, call, *self._sizes, rest, flights, flight
+        self._bound = bound = state, moves, call, arguments, flights, flight
         return bound
 
     def _on_default_stream(self, *arguments) -> int:
