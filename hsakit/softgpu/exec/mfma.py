@@ -28,7 +28,7 @@ U16, U32 = np.uint16, np.uint32
 _HALVES = np.arange(1 << 16, dtype=U16).view(np.float16).astype(np.float32)
 _BYTES = np.arange(1 << 8, dtype=np.uint8).view(np.int8).astype(np.float32)  # exact: the sums stay below 2^24
 
-UNPACK = {  # type: (registers, uint32, to float32 elements, lowest first; bytes of an element)
+UNPACK = {  # by type: (registers, uint32, to float32 elements, lowest first; bytes of an element)
     "f32": (lambda words: words.view(np.float32), 4),
     "f16": (lambda words: _HALVES[words.view(U16)], 2),
     "bf16": (lambda words: (words.view(U16).astype(U32) << U32(16)).view(np.float32), 2),

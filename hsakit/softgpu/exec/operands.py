@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from .decode import EXEC, VCC, Instruction, Operand
 from .program import IllegalInstruction
 from .state import Group, join64
 
-TYPES = {
+TYPES: dict[str, type[Any]] = {
     "u32": np.uint32,
     "i32": np.int32,
     "f32": np.float32,

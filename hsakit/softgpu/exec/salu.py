@@ -357,7 +357,7 @@ def s_wrexec(instruction):
 def _quads(a) -> np.ndarray:
     """Whether any bit of each group of four is set: [n, groups]."""
     bits = _bits(a)
-    return bits.reshape(len(bits), -1, 4).any(axis=2)
+    return np.any(bits.reshape(len(bits), -1, 4), axis=2)
 
 
 def _packed(bits: np.ndarray, dtype) -> np.ndarray:
@@ -367,9 +367,9 @@ def _packed(bits: np.ndarray, dtype) -> np.ndarray:
 
 
 for bits in (32, 64):
-    u = TYPES[f"u{bits}"]
-    salu(f"s_wqm_b{bits}", f"u{bits} = u{bits}", lambda a, u=u: _packed(_quads(a).repeat(4, axis=1), u), "nz")
-    salu(f"s_quadmask_b{bits}", f"u{bits} = u{bits}", lambda a, u=u: _packed(_quads(a), u), "nz")
+    u, dtype = f"u{bits}", TYPES[f"u{bits}"]
+    salu(f"s_wqm_b{bits}", f"{u} = {u}", lambda a, dtype=dtype: _packed(_quads(a).repeat(4, axis=1), dtype), "nz")
+    salu(f"s_quadmask_b{bits}", f"{u} = {u}", lambda a, dtype=dtype: _packed(_quads(a), dtype), "nz")
 salu("s_bitreplicate_b64_b32", "u64 = u32", lambda a: _packed(_bits(a).repeat(2, axis=1), U64))
 
 

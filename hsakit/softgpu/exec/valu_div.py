@@ -24,7 +24,7 @@ SCALES = {"f32": (64, 96, 23), "f64": (128, 768, 53)}
 UNDERFLOW = {np.dtype(np.float32): -150, np.dtype(np.float64): -1075}
 
 
-def _scale(value, denominator, numerator, type_: str):
+def _scale(type_: str, value, denominator, numerator):
     """(the value, scaled if it must be; whether the quotient must be scaled back)."""
     power, far, tiny = SCALES[type_]
     f = FORMATS[value.dtype]
@@ -48,8 +48,8 @@ def v_div_scale(instruction: Instruction):
     target, flags, *operands = instruction.operands
     type_ = instruction.name[-3:]
     reads, write = sources(instruction, tuple(operands), [type_] * 3), result_writer(instruction, type_)
-    scaled = Governed(lambda *args: _scale(*args, type_)[0], type_, [type_] * 3, rounds=type_)
-    flag = Governed(lambda *args: _scale(*args, type_)[1], "mask", [type_] * 3, rounds=type_)
+    scaled = Governed(lambda *args: _scale(type_, *args)[0], type_, [type_] * 3, rounds=type_)
+    flag = Governed(lambda *args: _scale(type_, *args)[1], "mask", [type_] * 3, rounds=type_)
 
     @by_mode
     def step(g):

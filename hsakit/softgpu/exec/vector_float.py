@@ -63,7 +63,8 @@ class Governed:
             raise IllegalInstruction(f"MODE is {mode:#x}: of rounding modes only to nearest even is implemented")
         flushing = self._always or mode & self._allowed != self._allowed
         if flushing:
-            args = [flush(a) if bit and (self._always or not mode & bit) else a for a, bit in zip(args, self._inputs)]
+            inputs = zip(args, self._inputs)
+            args = tuple(flush(a) if bit and (self._always or not mode & bit) else a for a, bit in inputs)
         result = self._function(*args, bool(mode & IEEE)) if self._ieee else self._function(*args)
         if result.dtype != self._dtype:
             result = result.astype(self._dtype)
