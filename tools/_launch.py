@@ -1,7 +1,6 @@
-"""Makes `python tools/X.py` work literally, whatever Python that is: the first thing every tool does.
+"""Makes `python tools/X.py` work literally, whatever Python that is.
 
-    import _launch
-    _launch.ensure_runtime()
+The first thing every tool does is ``import _launch``, then ``_launch.ensure_runtime()``.
 """
 
 from __future__ import annotations

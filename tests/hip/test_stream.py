@@ -134,9 +134,7 @@ def test_a_ring_is_not_filled(device, stream, latch, monkeypatch):
     monkeypatch.setattr(stream_state, "_ROOM", 0.2)
     with device.malloc(64) as buffer:
         latch.hold(stream)
-        with pytest.raises(
-            DeadlineExceeded, match="the oldest work of .* within 0.2 s: .* is a launch of latch"
-        ):
+        with pytest.raises(DeadlineExceeded, match="the oldest work of .* within 0.2 s: .* is a launch of latch"):
             for _ in range(100):
                 stream.fill(buffer, 1)
         assert stream.state().submitted == 33

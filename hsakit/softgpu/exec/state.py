@@ -17,6 +17,7 @@ LANES = 64
 SGPRS = 128
 RUNNING, AT_BARRIER, ENDED = 0, 1, 2
 
+
 def lanes_of(mask: np.ndarray) -> np.ndarray:
     """uint64 [n] -> bool [n, 64]."""
     return np.unpackbits(mask.view(np.uint8), bitorder="little").view(bool).reshape(-1, LANES)
@@ -220,5 +221,3 @@ def _bits32(value) -> np.ndarray:
     if value.dtype.itemsize == 4:
         return value.view(np.uint32)
     return value.astype(np.uint32)
-
-

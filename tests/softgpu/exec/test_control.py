@@ -96,8 +96,20 @@ def test_waits(text, outcome, status, pc):
     assert w.pc.tolist() == [77, pc, 77, pc]
 
 
-@pytest.mark.parametrize("text", ["s_nop 7", "s_waitcnt vmcnt(0) lgkmcnt(3)", "s_setprio 1", "s_dcache_wb", "v_nop",
-                                  "s_icache_inv", "buffer_wbl2 sc0 sc1", "buffer_inv sc1", "buffer_wbinvl1_vol"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "s_nop 7",
+        "s_waitcnt vmcnt(0) lgkmcnt(3)",
+        "s_setprio 1",
+        "s_dcache_wb",
+        "v_nop",
+        "s_icache_inv",
+        "buffer_wbl2 sc0 sc1",
+        "buffer_inv sc1",
+        "buffer_wbinvl1_vol",
+    ],
+)
 def test_what_has_nothing_to_wait_for(text):
     w = make_waves()
     before = State(w)
