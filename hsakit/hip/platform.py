@@ -14,13 +14,13 @@ from hsakit.ffi._hip import ffi
 from hsakit.ffi.errors import HsakitError, check_hip, hip_answered
 from hsakit.hip import abi
 from hsakit.hsa import Agent, Runtime, fork
-from hsakit.hsa.lifetime import MEMORY, QUEUE, SIGNAL, Registry
+from hsakit.hsa.lifetime import CODE, QUEUE, SIGNAL, Registry
 
 if TYPE_CHECKING:
     from hsakit.hip.device import Device
     from hsakit.hip.stream import State
 
-STREAM, EVENT, MODULE = QUEUE, SIGNAL, MEMORY  # in the order of destruction
+STREAM, EVENT, MODULE = QUEUE, SIGNAL, CODE  # in the order of destruction
 _BUS_ID_LENGTH = 64
 _SHOWN = 2  # submissions of a stream that are named after a fault
 _LAST_WORK = 1.0  # seconds that the end of the interpreter waits for work in flight

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -79,6 +80,20 @@ def latch(device, devices):
         yield made
         made.release()
         vars(made).clear()  # pytest still holds it, and its view the memory
+
+
+@pytest.fixture
+def freed():
+    """``freed(address)``: whether HIP does not know it, by and by: it lets go of memory on a thread of its own."""
+    from hsakit import hip
+
+    def ask(address, seconds=5.0) -> bool:
+        end = time.monotonic() + seconds
+        while hip.pointer_attributes(address).kind != "unknown" and time.monotonic() < end:
+            time.sleep(0.01)
+        return hip.pointer_attributes(address).kind == "unknown"
+
+    return ask
 
 
 @pytest.fixture

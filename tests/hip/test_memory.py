@@ -118,7 +118,7 @@ def test_closed(device):
             copy()
 
 
-def test_an_array_keeps_the_memory(device):
+def test_an_array_keeps_the_memory(device, freed):
     buffer = device.malloc_host(1 << 16)
     address, view = buffer.address, buffer.view()
     view[:] = 7
@@ -126,7 +126,7 @@ def test_an_array_keeps_the_memory(device):
     assert hip.pointer_attributes(address).kind == "pinned" and view[12345] == 7
     del view
     device.platform.registry.sweep()
-    assert hip.pointer_attributes(address).kind == "unknown"
+    assert freed(address)
 
 
 def test_what_was_never_closed_is_freed_later(device):
@@ -169,7 +169,7 @@ def test_engines_need_a_grant(device, peer):
             here.allow_access(peer.agent)
 
 
-def test_an_engine_holds_a_buffer_that_was_closed(runtime, device):
+def test_an_engine_holds_a_buffer_that_was_closed(runtime, device, freed):
     address = None
     with runtime.create_signal(1) as gate, device.malloc_host(4096) as back:
         buffer = device.malloc(4096)
@@ -184,4 +184,4 @@ def test_an_engine_holds_a_buffer_that_was_closed(runtime, device):
         assert (back.view() == 0x44).all()
     runtime.settle()
     device.platform.registry.sweep()
-    assert hip.pointer_attributes(address).kind == "unknown"
+    assert freed(address)
