@@ -80,18 +80,17 @@ class CuMaskSweep(Sweep):
         A load that cannot be launched raises here.
         """
         check_apis(apis)
-        points = []
-        for load in loads:
+        points = [
+            Point(gpu, api, load, name, mask, effective(mask, api, gpu=gpu, gpus=len(self._node.gpus)))
+            for gpu in gpus
+            for named in [masks.of(self.census(gpu).layout)]
+            for load in loads
+            for api in apis
+            for name, mask in named.items()
+        ]
+        for load in loads:  # last, for it may take long to know what must come out
             for api in apis:
                 load.launch(self.kernels(gpus[0], api), self.job(gpus[0], load))
-        for gpu in gpus:
-            named = masks.of(self.census(gpu).layout)
-            points += [
-                Point(gpu, api, load, name, mask, effective(mask, api, gpu=gpu, gpus=len(self._node.gpus)))
-                for load in loads
-                for api in apis
-                for name, mask in named.items()
-            ]
         return points
 
     def job(self, gpu: int, load: Load) -> Job:

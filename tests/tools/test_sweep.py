@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hsakit import compiler
 from hsakit.results import latest, read
 
 ROOT = Path(__file__).parents[2]
@@ -18,9 +19,9 @@ FEW = ("--mode", "one-way", "--pairs", "0-1,host-0", "--engines", "2,3", "--size
 pytestmark = pytest.mark.node
 
 
-def start(*arguments, **environment):
+def start(*arguments, sweep="dma", **environment):
     return subprocess.Popen(
-        [sys.executable, str(ROOT / "tools" / "sweep.py"), "dma", *map(str, arguments)],
+        [sys.executable, str(ROOT / "tools" / "sweep.py"), sweep, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -28,9 +29,9 @@ def start(*arguments, **environment):
     )
 
 
-def run(*arguments, **environment):
+def run(*arguments, sweep="dma", **environment):
     """(exit status, stdout, stderr)"""
-    process = start(*arguments, **environment)
+    process = start(*arguments, sweep=sweep, **environment)
     out, err = process.communicate(timeout=100)
     return process.returncode, out, err
 
@@ -189,3 +190,118 @@ def test_bad_use_exits_2_and_says_what_would_be_valid(arguments, environment, va
     status, out, err = run(*arguments, **environment)
     assert status == 2 and valid in err and out == "", (status, err)
     assert "Traceback" not in err
+
+
+def cu_mask(*arguments, **environment):
+    return run(*arguments, sweep="cu-mask", **environment)
+
+
+def test_cu_mask_quick_is_verified_on_the_cus_of_each_mask(tmp_path):
+    path = tmp_path / "r.jsonl"
+    status, out, err = cu_mask("--node", "soft", "--quick", "--repeats", "1", "--warmup", "0", "--out", path)
+    assert status == 0, err
+    rows = read(path)
+    assert f"{len(rows)} of {len(rows)} points verified" in err
+    assert {(row["parameters"]["api"], row["parameters"]["label"].split()[0]) for row in rows} == {
+        (api, kernel) for api in ("hsa", "hip") for kernel in ("gemm", "copy")
+    }
+    for row in rows:
+        p = row["parameters"]
+        assert row["verified"] == "full" and row["clock"] == "host" and len(row["samples"]) == 1
+        assert p["cus"] == p["census"]["cus"] == {"all": 304, "8": 8, "64": 64}[p["mask"]]
+    for word in ("used (census)", "waves a CU", "slowdown", "304", "gemm f32", "copy 4M+1", "hip", "host"):
+        assert word in out
+    assert "say nothing about a GPU" in err
+
+
+def test_cu_mask_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "r.jsonl"
+    few = ("--copy", "4K", "--per-xcc", "1,2", "--through", "hsa", "--repeats", "1", "--out", path)
+    assert cu_mask(*few)[0] == 0
+    first = read(path)
+    assert [row["parameters"]["mask"] for row in first] == ["all", "1/xcc", "2/xcc"]
+    status, out, err = cu_mask(*few, "--mask", "0-15", "--resume")
+    assert status == 0 and "3 of them are in" in err and "4 of 4 points verified" in err, err
+    assert read(path)[:3] == first and len(read(path)) == 4
+    assert "2/xcc" in out and "0xffff" in out
+
+
+def test_cu_mask_says_which_bits_are_which_cus():
+    status, out, err = cu_mask("--node", "soft", "--layout", "--gpus", "0,7")
+    assert status == 0, err
+    assert "GPU 0: 304 CUs" in out and "GPU 7: 304 CUs" in out
+    assert "XCC 0 SE 1: 10 CUs, bits 8 40 72" in out and "XCC 7 SE 3:  9 CUs, bits 31 63" in out
+    assert "assumed" not in out
+
+
+def test_cu_mask_under_a_limit_measures_what_is_left(tmp_path):
+    path = tmp_path / "r.jsonl"
+    few = ("--node", "soft", "--copy", "4K", "--cus", "64", "--repeats", "1", "--through", "hsa", "--out", path)
+    status, out, err = cu_mask(*few, HSA_CU_MASK="0:0-31")
+    assert status == 0 and "HSA_CU_MASK takes away 32 of the 64 CUs" in err, err
+    for row in read(path):
+        assert row["parameters"]["cus"] == row["parameters"]["census"]["cus"] == 32
+        assert row["environment"] == {"HSA_CU_MASK": "0:0-31"}
+
+
+def test_cu_mask_runs_a_kernel_of_ones_own(tmp_path):
+    module, source, target = tmp_path / "mine.co", tmp_path / "source", tmp_path / "target"
+    arch = subprocess.run(
+        [sys.executable, "-c", "from hsakit.hsa import Runtime\nwith Runtime() as r: print(r.gpus[0].name)"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    module.write_bytes(compiler.kernels("copy", arch).read_bytes())
+    source.write_bytes(bytes(range(200)) * 25)
+    target.write_bytes(source.read_bytes())
+    mine = ("--module", module, "--kernel", "copy", "--grid", "3", "--block", "256", "--per-xcc", "1", "--repeats", "1")
+    status, out, err = cu_mask(*mine, "--args", f"out:@{target}", f"in:@{source}", "5000")
+    assert status == 0 and "4 of 4 points verified" in err and "copy 3 of 256" in out, err
+    status, out, err = cu_mask(*mine, "--args", "out:5000", "in:5000", "5000")
+    assert status == 0 and "4 points ran well, 0 of 4 points verified" in err and "as unmasked run" in out, err
+    target.write_bytes(b"?" + source.read_bytes()[1:])
+    status, out, err = cu_mask(*mine, "--args", f"out:@{target}", f"in:@{source}", "5000")
+    assert status == 1 and "1 of 5000 bytes of argument 0 wrong, the first at 0: expected 3f" in err, err
+
+
+@pytest.mark.parametrize(
+    "arguments, valid",
+    [
+        (["--gpus", "99"], "this node has 0 to"),
+        (["--cus", "99999"], "it can give 1 to"),
+        (["--gemm", "f64:1x2x3"], "bf16:1024x1024x512"),
+        (["--kernel", "k"], "--module"),
+        (["--module", __file__, "--grid", "1"], "needs --kernel, --block"),
+        (["--resume"], "--out"),
+    ],
+)
+def test_bad_use_of_cu_mask_exits_2_and_says_what_would_be_valid(arguments, valid):
+    status, out, err = cu_mask(*arguments)
+    assert status == 2 and valid in err and out == "" and "Traceback" not in err, (status, err)
+
+
+def test_a_code_object_that_is_none_is_said():
+    status, _, err = cu_mask("--module", __file__, "--kernel", "k", "--grid", "1", "--block", "64")
+    assert status == 1 and "neither an ELF file nor a bundle" in err and "Traceback" not in err, err
+
+
+def test_launch_quick(tmp_path):
+    path = tmp_path / "r.jsonl"
+    status, out, err = run("--quick", "--repeats", "2", "--out", path, sweep="launch")
+    assert status == 0 and "7 of 7 points verified" in err, err
+    rows = read(path)
+    assert {(row["parameters"]["api"], row["parameters"]["mode"]) for row in rows} == {
+        *(("hsa", mode) for mode in ("naive", "prepared", "batch", "round trip")),
+        *(("hip", mode) for mode in ("naive", "prepared", "round trip")),
+    }
+    for row in rows:
+        assert row["clock"] == "host" and len(row["samples"]) == (64 if row["launch"] == "host" else 2)
+    for word in ("ns best", "batch of 64", "round trip", "gated"):
+        assert word in out
+    before = path.read_bytes()
+    status, _, err = run("--quick", "--repeats", "2", "--out", path, "--resume", sweep="launch")
+    assert status == 0 and "7 of them are in" in err and path.read_bytes() == before
+
+
+def test_bad_use_of_launch():
+    status, _, err = run("--through", "cuda", sweep="launch")
+    assert status == 2 and "hsa, hip" in err
