@@ -30,6 +30,8 @@ TOPOLOGY = b"/sys/devices/virtual/kfd/kfd/topology"
 RUNTIME, THUNK = ("libhsa-runtime64.so",), ("libhsakmt.so",)
 KFD_IOCTL_TYPE = ord("K")
 LAST_HANDLERS = 0.5  # seconds that the end of the process waits for them
+# How the libraries give things back.  At the end they get a function of C's that returns 0, and looks at no argument.
+TEARDOWN = ("ioctl", "amdgpu_device_deinitialize")
 GET_FD = b"amdgpu_device_get_fd"
 
 
@@ -51,9 +53,8 @@ class Seam:
             raise OSError("libhsa-runtime64 is not loaded: the software node goes under it, so load it first")
         # Pinned for good: its threads may still run when Python drops the last other reference.
         ffi.dlopen(runtime[0].path, ffi.RTLD_NOW | ffi.RTLD_NODELETE)
-        self._patches = got.patch(
-            runtime + got.loaded(THUNK), {name: _address(f) for name, f in self._callbacks.items()}
-        )
+        self._libraries = runtime + got.loaded(THUNK)
+        self._patches = got.patch(self._libraries, {name: _address(f) for name, f in self._callbacks.items()})
 
     def _make_callbacks(self) -> dict:
         functions = {
@@ -100,10 +101,13 @@ class Seam:
     def close(self) -> None:
         """End with the interpreter: no thread of the libraries may enter Python once it is finalized.
 
-        From here on the libraries' calls reach the real system, which knows nothing of our descriptors and refuses."""
+        The libraries' own exit handlers come later and give back what is left.  Where that is refused, ROCm 6.4 and
+        later call the process's event handler, which is Python's.  So those calls succeed from here on and do nothing;
+        others reach the real system, which knows nothing of our descriptors and refuses."""
         if not self._driver.abandoned:
             self._await_handlers()
         got.restore(self._patches)
+        got.patch(self._libraries, dict.fromkeys(TEARDOWN, _address(C.sched_yield)))
         if self._driver.abandoned:
             return
         self._driver.halt()

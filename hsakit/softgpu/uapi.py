@@ -116,6 +116,7 @@ void *fopen(const char *path, const char *mode);
 void *opendir(const char *path);
 void *dlsym(void *handle, const char *name);
 void *memmove(void *, const void *, size_t);
+int sched_yield(void);
 int prctl(int option, unsigned long, unsigned long, unsigned long, unsigned long);
 """
 

@@ -118,6 +118,23 @@ threading.Thread(target=lambda: raw.wait(gate, 3600), daemon=True).start()
     assert "softgpu" not in done.stderr and "cffi" not in done.stderr and "Fatal" not in done.stderr
 
 
+def test_what_the_libraries_give_back_after_the_end_is_taken():
+    """As by their exit handlers, which run when there is no interpreter any more."""
+    done = child(
+        """
+from hsakit import softgpu
+raw = Raw()
+queue, memory = raw.queue(), raw.allocate(raw.gpus[0], 1 << 20)
+softgpu._installed[1].close()
+raw.free(memory)
+queue.destroy()
+raw.close()
+print("given back")
+"""
+    )
+    assert (done.returncode, done.stdout) == (0, "given back\n"), done.stderr
+
+
 def test_too_little_address_space_says_what_to_raise():
     done = child("import resource; resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30)); Raw()")
     assert done.returncode == 1
