@@ -195,9 +195,13 @@ class Writer:
             raise ResultsError(f"{self.path} is being written by another process") from None
 
     def refuse_other_settings(self, clock: str, versions: dict) -> None:
-        """Raise ResultsError if rows already there were measured with other libraries, environment or clock."""
-        now = {"clock": clock, "versions": versions, "environment": environment()}
+        """Raise ResultsError if rows already there were measured with other libraries, environment or clock.
+
+        Of libraries that only the rows or only `versions` name, nothing is said.
+        """
         for row in self.rows:
+            same = {name: versions.get(name, value) for name, value in row["versions"].items()}
+            now = {"clock": clock, "versions": same, "environment": environment()}
             for name, value in now.items():
                 if row[name] != value:
                     raise ResultsError(

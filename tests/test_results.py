@@ -148,6 +148,8 @@ def test_only_rows_of_the_same_setting_are_continued(tmp_path, monkeypatch):
             out.refuse_other_settings("host", {"hsa": "1.13"})
         with pytest.raises(ResultsError, match="another versions"):
             out.refuse_other_settings("device", {"hsa": "1.14"})
+        out.refuse_other_settings("device", {"hsa": "1.13", "hip": "5.7"})  # which these rows did not go through
+        out.refuse_other_settings("device", {})
         monkeypatch.setenv("HSA_ENABLE_SDMA_GANG", "1")
         with pytest.raises(ResultsError, match="another environment"):
             out.refuse_other_settings("device", {"hsa": "1.13"})

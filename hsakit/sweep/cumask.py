@@ -21,7 +21,7 @@ from hsakit.node import Gpu, Node
 from hsakit.occupancy import waves_a_workgroup, workgroups_a_cu
 from hsakit.sweep.census import Census
 from hsakit.sweep.loads import SEED, Job, Load, Memory
-from hsakit.sweep.masked import OPEN, check_apis
+from hsakit.sweep.masked import OPEN
 from hsakit.sweep.masks import Masks
 from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu
 
@@ -79,7 +79,7 @@ class CuMaskSweep(Sweep):
 
         A load that cannot be launched raises here.
         """
-        check_apis(apis)
+        self.through(apis)
         points = [
             Point(gpu, api, load, name, mask, effective(mask, api, gpu=gpu, gpus=len(self._node.gpus)))
             for gpu in gpus

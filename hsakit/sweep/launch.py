@@ -22,7 +22,6 @@ from hsakit.hsa.packet import Batch
 from hsakit.kernels import RELEASED, REPORT, Kernels
 from hsakit.node import Gpu, Node
 from hsakit.sweep import stats
-from hsakit.sweep.masked import check_apis
 from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu
 
 REPEATS = 20  # by default
@@ -198,7 +197,7 @@ class LaunchSweep(Sweep):
             bench.close()
 
     def plan(self, gpus: Sequence[int], apis: Sequence[str]) -> list[Point]:
-        check_apis(apis)
+        self.through(apis)
         for gpu in gpus:
             for api in apis:
                 if (gpu, api) not in self._benches:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from hsakit.culayout import CuLayout
@@ -66,9 +65,3 @@ class MaskedStream:
 
 
 OPEN: dict[str, type[MaskedQueue] | type[MaskedStream]] = {"hsa": MaskedQueue, "hip": MaskedStream}
-
-
-def check_apis(apis: Iterable[str]) -> None:
-    for api in apis:
-        if api not in OPEN:
-            raise InvalidArgument(f"through {api!r}: valid are {', '.join(OPEN)}")

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hsakit import results
+from hsakit import hip, results
 from hsakit.counters import Tally
 from hsakit.ffi import loader, node_choice
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.node import Gpu, Node
+
+APIS = ("hsa", "hip")
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,14 @@ class Sweep:
         self.clock = clock or node_choice.clock_label()
         self.versions = results.versions(hsa=node.runtime.version, libhsa=loader.hsa().path.name)
         self.broken: str | None = None  # why nothing more can be measured
+
+    def through(self, apis: Iterable[str]) -> None:
+        """Note the versions of what points go through. InvalidArgument if it is none of the APIs there are."""
+        for api in apis:
+            if api not in APIS:
+                raise InvalidArgument(f"through {api!r}: valid are {', '.join(APIS)}")
+        if "hip" in apis and self._node.hip_devices:
+            self.versions |= {"hip": hip.version(), "libhip": loader.hip().path.name}
 
     def close(self) -> None:
         """Give back what the points used."""

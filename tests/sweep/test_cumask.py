@@ -56,6 +56,7 @@ def test_rows_are_complete(sweep, node, api, load, reference):
         if counters.snapshot() is not None:
             assert row["packets"]["counted"]["aql_dispatch"] == 4
         assert stats.median_ns(row) > 0
+        assert ("hip" in row["versions"]) == (api == "hip")
         assert row["key"] == f"cu-mask gpu0 {api} {load} mask {point.name} r2 w1"
 
 
