@@ -126,7 +126,7 @@ def _dma(arguments) -> int:
     with Node(arguments.node) as node, dma.DmaSweep(node, settings) as sweep:
         points = _that_fit(sweep, plan(dma.machine_of(node), selection), settings)
         sweep.check(points)
-        return _measure(arguments, sweep, points, describe(points), table, ("left", "left"))
+        return _measure(arguments, sweep, points, describe(points), table)
 
 
 def _that_fit(sweep: dma.DmaSweep, points, settings: dma.Settings):
@@ -214,10 +214,7 @@ def _cu_mask(arguments) -> int:
             layout = sweep.census(arguments.gpus[0]).layout
             chosen = masks.Masks(counts=masks.QUICK) if arguments.quick else masks.default(layout)
         points = sweep.plan(arguments.gpus, arguments.through, loads, chosen)
-        left = ("right", "left", "left", "left")
-        return _measure(
-            arguments, sweep, points, cumask.describe(points), cumask_table.table, left, cumask_table.remarks
-        )
+        return _measure(arguments, sweep, points, cumask.describe(points), cumask_table.table, cumask_table.remarks)
 
 
 def _launch_options(commands) -> None:
@@ -240,11 +237,15 @@ def _launch_costs(arguments) -> int:
     with Node(arguments.node) as node, launch.LaunchSweep(node, Settings(**_settings(arguments))) as sweep:
         points = sweep.plan(arguments.gpus, arguments.through)
         description = f"{len(points)} points, {launch.LAUNCHES} launches or {launch.TRIPS} round trips a repeat"
-        return _measure(arguments, sweep, points, description, launch.table, ("right", "left", "left"))
+        return _measure(arguments, sweep, points, description, launch.table)
 
 
-def _measure(arguments, sweep: Sweep, points, description: str, table, first: tuple[str, ...], remarks=None) -> int:
-    """Measure and print. The table's first columns are aligned as said, the last two (words) to the left."""
+# Columns of words; the others have numbers.
+_OF_WORDS = "mode,kind,transfers (src-dst/engine),kernel,through,mask,what,verified,launch,clock".split(",")
+
+
+def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=None) -> int:
+    """Measure and print; the exit status."""
     _say(description)
     with Writer(arguments.out, arguments.resume) if arguments.out else contextlib.nullcontext() as out:
         outcome = measure(sweep, points, out, _say, _progress)
@@ -254,7 +255,7 @@ def _measure(arguments, sweep: Sweep, points, description: str, table, first: tu
         _say(kept if arguments.out else "nothing is kept without --out")
         return INTERRUPTED
     headers, lines = table(outcome.rows)
-    alignment = (*first, *["right"] * (len(headers) - len(first) - 2), "left", "left")
+    alignment = ["left" if header in _OF_WORDS else "right" for header in headers]
     print(tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment))
     for remark in remarks(outcome.rows) if remarks else ():
         _say(remark)

@@ -15,7 +15,7 @@ from typing import Any
 from hsakit.counters import Tally
 from hsakit.culimits import Effective, effective
 from hsakit.cumask import CuMask
-from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError, InvalidArgument
+from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
 from hsakit.kernels import Kernels
 from hsakit.node import Gpu, Node
 from hsakit.occupancy import waves_a_workgroup, workgroups_a_cu
@@ -23,7 +23,7 @@ from hsakit.sweep.census import Census
 from hsakit.sweep.loads import SEED, Job, Load, Memory
 from hsakit.sweep.masked import OPEN
 from hsakit.sweep.masks import Masks
-from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu
+from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu, hip_device
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,7 @@ class CuMaskSweep(Sweep):
     def kernels(self, gpu: int, api: str) -> Kernels:
         if (gpu, api) not in self._kernels:
             found = find_gpu(self._node, gpu)
-            device = found.agent if api == "hsa" else found.device
-            if device is None:
-                raise InvalidArgument(f"HIP does not see {found}, or there is no HIP library: go through hsa only")
-            self._kernels[gpu, api] = Kernels(device)
+            self._kernels[gpu, api] = Kernels(found.agent if api == "hsa" else hip_device(found))
         return self._kernels[gpu, api]
 
     def plan(self, gpus: Sequence[int], apis: Sequence[str], loads: Sequence[Load], masks: Masks) -> list[Point]:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from hsakit.counters import Tally
-from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError, InvalidArgument
+from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
 from hsakit.hsa.packet import Batch
 from hsakit.kernels import RELEASED, REPORT, Kernels
 from hsakit.node import Gpu, Node
 from hsakit.sweep import stats
-from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu
+from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu, hip_device
 
 REPEATS = 20  # by default
 LAUNCHES = 128  # in a repeat
@@ -153,10 +153,9 @@ class _Hsa(_Bench):
 
 class _Hip(_Bench):
     def __init__(self, gpu: Gpu, deadline: float):
-        if gpu.device is None:
-            raise InvalidArgument(f"HIP does not see {gpu}, or there is no HIP library: go through hsa only")
-        super().__init__(gpu, gpu.device, deadline)
-        self.where = gpu.device.create_stream()
+        device = hip_device(gpu)
+        super().__init__(gpu, device, deadline)
+        self.where = device.create_stream()
         self._latch = self.kernels.latch(self.gate_flag, self.gate_report, limit=_LOOKS)
         self.own = 1
 

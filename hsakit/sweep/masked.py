@@ -6,8 +6,8 @@ from typing import Any
 
 from hsakit.culayout import CuLayout
 from hsakit.cumask import CuMask, from_api
-from hsakit.ffi.errors import InvalidArgument
 from hsakit.node import Gpu
+from hsakit.sweep.sweep import hip_device
 
 
 class MaskedQueue:
@@ -42,9 +42,7 @@ class MaskedStream:
     timer = "events"
 
     def __init__(self, gpu: Gpu, mask: CuMask | None):
-        device = gpu.device
-        if device is None:
-            raise InvalidArgument(f"HIP does not see {gpu}, or there is no HIP library: go through hsa")
+        device = hip_device(gpu)
         self._stream = device.create_stream(cu_mask=mask)
         self._start, self._end = device.create_event(), device.create_event()
 

@@ -46,6 +46,13 @@ def find_gpu(node: Node, index: int) -> Gpu:
     return node.gpus[index]
 
 
+def hip_device(gpu: Gpu) -> hip.Device:
+    """A GPU in HIP. InvalidArgument if it is not there."""
+    if gpu.device is None:
+        raise InvalidArgument(f"HIP does not see {gpu}, or there is no HIP library: go through hsa only")
+    return gpu.device
+
+
 def dispatched(tally: Tally, planned: int) -> tuple[dict, str | None]:
     """The packets of a row whose point launched so many kernels, and in words how the node's count differs."""
     packets: dict = {"planned": {"aql_dispatch": planned}, "counted": None}

@@ -12,17 +12,6 @@ from hsakit.sweep.masked import OPEN, MaskedQueue
 
 
 @pytest.fixture
-def gpu(node):
-    return node.gpus[0]
-
-
-@pytest.fixture
-def kernels(gpu):
-    with Kernels(gpu.agent) as made:
-        yield made
-
-
-@pytest.fixture
 def census(gpu, kernels):
     with closing(Census(gpu, kernels, 30)) as made:
         yield made

@@ -6,23 +6,11 @@ import pytest
 from hsakit import compiler
 from hsakit.ffi.errors import CodeObjectError, HsakitError, InvalidArgument
 from hsakit.gemm import GemmError
-from hsakit.kernels import Kernels
 from hsakit.sweep.loads import GUARD, Argument, Copy, Gemm, Memory, Output, OutputError, Program
 from hsakit.sweep.masked import MaskedQueue
 from hsakit.verify import VerifyError
 
 LOADS = [Gemm("f32", 65, 66, 5, "tn"), Gemm("bf16", 130, 7, 9, "nt"), Copy(5001), Copy(20_000, 3)]
-
-
-@pytest.fixture
-def gpu(node):
-    return node.gpus[0]
-
-
-@pytest.fixture
-def kernels(gpu):
-    with Kernels(gpu.agent) as made:
-        yield made
 
 
 @pytest.fixture
