@@ -12,6 +12,7 @@ import json
 import os
 import pathlib
 import platform
+import stat
 from collections.abc import Iterable
 
 import numpy
@@ -23,7 +24,7 @@ SCHEMA = 1
 VERIFIED = ("full", "scaled", "none")
 LAUNCH = ("gated", "host")
 
-# What changes how the runtimes copy, mask and queue, and so belongs to every result.
+# What changes how the runtimes copy, mask and queue, or what there is, and so belongs to every result.
 ENVIRONMENT = (
     "HSA_ENABLE_SDMA",
     "HSA_ENABLE_PEER_SDMA",
@@ -39,6 +40,7 @@ ENVIRONMENT = (
     "DEBUG_HIP_IGNORE_STREAM_PRIORITY",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
+    "HSAKIT_NODE_FILE",
 )
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -142,6 +144,8 @@ def _parse(data: bytes, path) -> tuple[list[dict], int]:
             raise ResultsError(f"{where}: not JSON ({error})") from None
         _check(row, where)
         rows.append(row)
+    if data[whole:] and not data.startswith(b"{", whole):  # whoever resumes cuts it off
+        raise ResultsError(f"{path}: its last line is not the beginning of a row")
     return rows, whole
 
 
@@ -189,6 +193,8 @@ class Writer:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise ResultsError(f"{self.path} cannot be written: {error.strerror}") from None
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise ResultsError(f"{self.path} is no file that rows can be kept in")
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

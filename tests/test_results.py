@@ -162,6 +162,7 @@ def test_only_rows_of_the_same_setting_are_continued(tmp_path, monkeypatch):
         ("[1, 2]\n", "no schema version"),
         ('{"schema": 2}\n', "schema version 2; this hsakit reads version 1"),
         ('{"schema": 1}\n', "no 'kind'"),
+        ("a note without a line's end", "not the beginning of a row"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, message):
@@ -185,6 +186,9 @@ def test_a_path_that_cannot_be_written_is_named(tmp_path):
     for path in (tmp_path, tmp_path / "missing" / "r.jsonl"):
         with pytest.raises(ResultsError, match="cannot be written"):
             Writer(path)
+    for device in ("/dev/null", "/dev/full"):  # the second can be read for ever
+        with pytest.raises(ResultsError, match="no file that rows can be kept in"):
+            Writer(device)
 
 
 def test_closing_twice_closes_only_its_own_file(tmp_path):

@@ -27,7 +27,8 @@ def ensure_runtime() -> None:
     if problem is None:
         return
     if PYTHON.exists() and Path(sys.prefix) != PYTHON.parent:
-        sys.stdout.flush()
+        if sys.stdout:  # None where it was closed
+            sys.stdout.flush()
         os.execv(PYTHON, [str(PYTHON), *sys.argv])
     print(_explain(problem), file=sys.stderr)
     sys.exit(2)

@@ -83,7 +83,10 @@ def ensure() -> None:
         raise InvalidArgument(
             f"node 'soft' asked for, but this copy of hsakit has no software node ({error})"
         ) from None
-    installed = softgpu.install(os.environ.get("HSAKIT_NODE_FILE"))
+    try:
+        installed = softgpu.install(os.environ.get("HSAKIT_NODE_FILE"))
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
     _node = _Node("soft", Path(installed.topology_root), installed.clock)
 
 

@@ -116,7 +116,7 @@ def load(name_or_path: str = "mi300x-8") -> NodeSpec:
         _check(spec)
     except KeyError as exc:
         raise ValueError(f"{path}: {exc.args[0]} is missing") from exc
-    except (TypeError, ValueError) as exc:
+    except (OSError, TypeError, ValueError) as exc:
         raise ValueError(f"{path}: {exc}") from exc
     return spec
 

@@ -10,13 +10,13 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.node
 
 
-def _topology(*arguments):
+def _topology(*arguments, **environment):
     return subprocess.run(
         [sys.executable, str(ROOT / "tools" / "topology.py"), *arguments],
         capture_output=True,
         text=True,
         timeout=90,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )
 
 
@@ -53,3 +53,13 @@ def test_json_and_tables_say_what_the_node_is(node):
 def test_a_bad_choice_is_a_message():
     done = _topology("--node", "cloud")
     assert done.returncode == 2 and "invalid choice: 'cloud'" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_bad_node_file_is_a_message(tmp_path):
+    bad = tmp_path / "bad.toml"
+    bad.write_text("gpus = [")
+    folder = tmp_path / "folder.toml"
+    folder.mkdir()
+    for file in (bad, folder, tmp_path / "missing.toml"):
+        done = _topology("--node", "soft", HSAKIT_NODE_FILE=str(file))
+        assert done.returncode and str(file) in done.stderr and "Traceback" not in done.stderr
