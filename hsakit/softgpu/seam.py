@@ -101,13 +101,15 @@ class Seam:
     def close(self) -> None:
         """End with the interpreter: no thread of the libraries may enter Python once it is finalized.
 
-        The libraries' own exit handlers come later and give back what is left.  Where that is refused, ROCm 6.4 and
-        later call the process's event handler, which is Python's.  So those calls succeed from here on and do nothing;
-        others reach the real system, which knows nothing of our descriptors and refuses."""
+        What is given back from here on is taken, unseen: a refusal would make ROCm 6.4 and later call the process's
+        event handler, which is Python's.  Other calls reach the real system, which does not know our descriptors and
+        refuses.  When Python is through, the process ends without the exit handlers of the libraries: HIP's, from 6.4
+        on, wait for packets, and there is no GPU any more."""
         if not self._driver.abandoned:
             self._await_handlers()
         got.restore(self._patches)
         got.patch(self._libraries, dict.fromkeys(TEARDOWN, _address(C.sched_yield)))
+        _skip_exit_handlers()
         if self._driver.abandoned:
             return
         self._driver.halt()
@@ -205,6 +207,14 @@ class Seam:
         info.num_shader_engines, info.num_shader_arrays_per_engine = part.shader_engines * part.xccs, 1
         info.gpu_counter_freq = part.counter_khz
         return 0
+
+
+def _skip_exit_handlers() -> None:
+    """Let the process end as ``_exit`` does, but with its exit status and what is still in C's output buffers.
+
+    Exit handlers run from the last registered to the first: those registered later than now still run."""
+    C.on_exit(ffi.cast("void(*)(int, void *)", C._exit), ffi.NULL)
+    C.__cxa_atexit(ffi.cast("void(*)(void *)", C.fflush), ffi.NULL, ffi.NULL)
 
 
 def _address(function) -> int:

@@ -117,6 +117,10 @@ void *opendir(const char *path);
 void *dlsym(void *handle, const char *name);
 void *memmove(void *, const void *, size_t);
 int sched_yield(void);
+int on_exit(void (*function)(int status, void *argument), void *argument);
+int __cxa_atexit(void (*function)(void *), void *argument, void *library);
+int fflush(void *stream);
+void _exit(int status);
 int prctl(int option, unsigned long, unsigned long, unsigned long, unsigned long);
 """
 

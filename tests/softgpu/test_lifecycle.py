@@ -135,6 +135,21 @@ print("given back")
     assert (done.returncode, done.stdout) == (0, "given back\n"), done.stderr
 
 
+def test_the_end_keeps_status_and_output_and_skips_exit_handlers():
+    """Those of the libraries may wait for GPUs, which end with the interpreter."""
+    done = child(
+        """
+import ctypes, sys
+c = ctypes.CDLL(None)
+c.__cxa_atexit(c.puts, b"a handler of the libraries", None)
+raw = Raw()
+c.printf(b"in a buffer\\n")
+sys.exit(7)
+"""
+    )
+    assert (done.returncode, done.stdout) == (7, "in a buffer\n"), done.stderr
+
+
 def test_too_little_address_space_says_what_to_raise():
     done = child("import resource; resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30)); Raw()")
     assert done.returncode == 1
