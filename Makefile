@@ -1,8 +1,11 @@
 # `make` lists the targets. Variables: DEBIAN_MIRROR, ROCM_SUITE, ROCM_PATH, PYTHON (tools/rocm.sh says what they do),
-# TESTS (what `make test` runs), ARGS (more arguments for its tool).
+# TESTS (a part of the suite for `make test`), ARGS (more arguments for its tool).
 
-TESTS = tests
+TESTS =
 ARGS =
+
+# Each folder of tests in a process of its own: what HIP keeps there for good does not meet the tests of the node.
+PARTS = $(filter-out tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) "$(wildcard tests/test_*.py)"
 
 # Sets up what is missing, then runs the Python that can load ROCm's libraries.
 WITH_ROCM = python=$$(sh tools/rocm.sh python) && exec "$$python"
@@ -24,7 +27,8 @@ demo:
 	@$(WITH_ROCM) tools/sweep.py dma --node soft --quick $(ARGS)
 
 test:
-	@$(WITH_ROCM) -m pytest $(TESTS) $(ARGS)
+	@python=$$(sh tools/rocm.sh python) || exit; failed=0; for part in $(or $(TESTS),$(PARTS)); do \
+		"$$python" -m pytest $$part $(ARGS) || [ $$? -eq 5 ] || failed=1; done; exit $$failed
 
 bench:
 	@$(WITH_ROCM) tools/bench.py $(ARGS)
