@@ -61,7 +61,7 @@ class AqlQueue:
         self._driver, self.id, self.gpu = driver, queue_id, gpu
         self._space, self._counters = driver.space, driver.counters[gpu]
         self._ring_at, self._ring_size = args.ring_base_address, args.ring_size
-        self._rptr_at = args.read_pointer_address
+        self._rptr_at, self._write_at = args.read_pointer_address, args.write_pointer_address
         self._packets = args.ring_size // PACKET
         self._cells: dict[int, object] = {}  # words of memory by address
         self._resolve()
@@ -93,8 +93,13 @@ class AqlQueue:
         return f"AQL queue {self.id} (GPU {self.gpu})"
 
     def ring_doorbell(self, value: int) -> None:
-        # Two producers may ring out of order; what was announced stays announced.
+        # Two producers may ring out of order: what was announced stays announced, and a lower number may have
+        # overwritten a higher one before it was seen. So a ring announces all that the write index has, too.
         self.doorbell = max(self.doorbell, value)
+        place = self._space.find(self._write_at)
+        if place is not None and self.gpu in place.gpus:
+            write = ffi.cast("uint64_t *", self._space.pointer(self.gpu, self._write_at, 8, write=False))
+            self.doorbell = max(self.doorbell, write[0] - 1)
 
     def step(self, budget: int) -> bool:
         """Take up to ``budget`` packets.  True if any was taken."""
