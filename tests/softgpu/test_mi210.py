@@ -13,6 +13,7 @@ from hsakit.softgpu.node import load
 from tests.softgpu.rawhsa import ROOT
 
 TESTS = ("tests/kernels", "tests/test_kernels.py")
+NOT_THIS_PART = ("this node has one GPU", "a part of 8 XCCs with 4 shader engines each")  # what may be left out
 
 
 def test_the_part():
@@ -29,4 +30,4 @@ def test_kernels_on_gfx90a():
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed and int(passed[1]) > 65, done.stdout[-500:]
     for reason in re.findall(r"SKIPPED .*: (.*)", done.stdout):
-        assert reason == "this node has one GPU"
+        assert reason in NOT_THIS_PART

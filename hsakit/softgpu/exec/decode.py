@@ -23,6 +23,12 @@ int amd_comgr_create_disassembly_info(const char *isa_name,
 int amd_comgr_disassemble_instruction(amd_comgr_disassembly_info_t info, uint64_t address, void *user, uint64_t *size);
 """)
 
+LONGEST = 16  # bytes of an instruction
+# The kinds of encoding below, by their first bits, and source operands that stand for something else
+VOP3, MUBUF, MTBUF = 0x34, 0x38, 0x3A
+VOPC, VOP1 = 0x3E, 0x3F
+SDWA, LITERAL = 0xF9, 0xFF
+
 SONAMES = ("libamd_comgr.so.2", "libamd_comgr.so.3", "libamd_comgr.so")
 
 VCC, M0, EXEC = 106, 124, 126
@@ -89,17 +95,38 @@ def _library():
     raise OSError("the software node executes kernels with libamd_comgr as decoder: " + "; ".join(errors))
 
 
+def _deadly(code: bytes) -> bool:
+    """Encodings at which the disassembler crashes: of VOP3 and MUBUF those with a literal, which GFX9 does not have
+    there; of SDWA those with reserved values; of MTBUF, which nothing here executes, unknown ones.
+
+    Found by giving it random bytes: LLVM 17 minds SDWA and MTBUF, LLVM 21 all of them."""
+    first, second = int.from_bytes(code[:4], "little"), int.from_bytes(code[4:8], "little")
+    kind = first >> 26
+    if kind == MTBUF:
+        return True
+    if kind == MUBUF:
+        return second >> 24 == LITERAL
+    if kind == VOP3:
+        return LITERAL in (second & 0x1FF, second >> 9 & 0x1FF, second >> 18 & 0x1FF)
+    if first >> 31 or first & 0x1FF != SDWA:
+        return False
+    if second >> 16 & 7 == 7 or (first >> 25 != VOP1 and second >> 24 & 7 == 7):  # what is selected of the sources
+        return True
+    return first >> 25 != VOPC and (second >> 8 & 7 == 7 or second >> 11 & 3 == 3)  # and of the destination
+
+
 class Decoder:
     """``read(address, size) -> bytes`` reads code, as the GPU fetches it."""
 
     def __init__(self, target: str, read):
+        self._read = read
+        self._code = b""
         self._text = ""
 
         @ffi.callback("uint64_t(uint64_t, char *, uint64_t, void *)")
-        def read_memory(address, to, size, _user):
-            data = read(address, size)
-            ffi.memmove(to, data, len(data))
-            return len(data)
+        def read_memory(_address, to, size, _user):
+            ffi.memmove(to, self._code[:size].ljust(size, b"\0"), size)
+            return size
 
         @ffi.callback("void(const char *, void *)")
         def print_instruction(text, _user):
@@ -119,8 +146,11 @@ class Decoder:
         self._info = info[0]
 
     def decode(self, address: int) -> Instruction:
-        status = _library().amd_comgr_disassemble_instruction(self._info, address, ffi.NULL, self._size)
-        if status:
+        self._code = code = self._read(address, LONGEST)
+        if _deadly(code) or (
+            _library().amd_comgr_disassemble_instruction(self._info, address, ffi.NULL, self._size)
+            or self._size[0] > len(code)
+        ):
             raise Undecodable(f"no instruction at {address:#x}")
         return parse(self._text.strip(), address, self._size[0])
 

@@ -129,6 +129,23 @@ def test_bytes_that_are_no_instruction():
         made.entry(address)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        (0xE0001000, 0xFF000000),  # buffer_load_format_x, offset by a literal
+        (0xE8001000, 0x00000000),  # tbuffer_load_format_x
+        (0xD1000000, 0x0001FE00),  # v_cndmask_b32, v0, 255: VOP3 has no literals
+        (0x7E0002F9, 0x00070600),  # v_mov_b32_sdwa, 7th part of the source
+        (0x7E0002F9, 0x00061E00),  # and of what is done with the rest of the destination
+        (0x7C8000F9, 0x07060000),  # v_cmp_f_i16_sdwa
+    ],
+)
+def test_encodings_at_which_the_disassembler_crashes(code):
+    made, address, _, _ = program("gfx942", struct.pack("<3I", *code, 0xBF810000))
+    with pytest.raises(IllegalInstruction, match=f"no instruction at {address:#x}"):
+        made.entry(address)
+
+
 def test_an_instruction_that_is_missing_is_named():
     made, address, _, _ = program("gfx90a", struct.pack("<2I", 0xD9330000, 0))
     with pytest.raises(IllegalInstruction, match="ds_gws_init v0 gds: not implemented"):
