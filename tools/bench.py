@@ -39,7 +39,7 @@ LAUNCHES = 32  # through HIP, which holds back what is submitted behind a host f
 COPIES = 64  # 11 KiB of an engine's ring of 1 MiB
 RING = 4096  # packets: several samples, so that the look for room at its end weighs as it does in use
 COPY_BYTES = 4096
-SETTLE = 2e-3  # seconds, for the device (the software node's thread) to reach the gate and fall asleep there
+SETTLE = 3e-2  # seconds, for the device (the software node's thread) to reach the gate and fall asleep there
 DEADLINE = 60.0  # seconds, for the gated work to be done
 WARM = 8  # operations before those timed: what slept has cold caches
 
