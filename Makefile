@@ -4,15 +4,18 @@
 TESTS =
 ARGS =
 
-# Each folder of tests in a process of its own: what HIP keeps there for good does not meet the tests of the node.
-PARTS = $(filter-out tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/))) "$(wildcard tests/test_*.py)"
+# Each folder of tests in a process of its own: what HIP keeps there for good does not meet the tests of the node. So
+# many at a time, the longest first.
+PARTS = $(filter-out tests/__pycache__,$(patsubst %/,%,tests/softgpu/ tests/hip/ $(wildcard tests/*/)))
+JOBS = $(shell nproc)
+SYNC = $(if $(filter 1,$(words $(TESTS))),none,target)
 
 # Sets up what is missing, then runs the Python that can load ROCm's libraries.
 WITH_ROCM = python=$$(sh tools/rocm.sh python) && exec "$$python"
 # A Python of this machine for the development tools, which need no ROCm.
 DEV = build/venv-dev/bin/python
 
-.PHONY: help demo test lint bench kernels rocm clean
+.PHONY: help demo test pytest lint bench kernels rocm clean
 
 help:
 	@echo 'make demo     copy verified bytes over every engine of eight GPUs, on the software node (no GPU needed)'
@@ -27,8 +30,15 @@ demo:
 	@$(WITH_ROCM) tools/sweep.py dma --node soft --quick $(ARGS)
 
 test:
-	@python=$$(sh tools/rocm.sh python) || exit; failed=0; for part in $(or $(TESTS),$(PARTS)); do \
-		"$$python" -m pytest $$part $(ARGS) || [ $$? -eq 5 ] || failed=1; done; exit $$failed
+	@sh tools/rocm.sh python >/dev/null
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=$(SYNC) \
+		$(or $(TESTS:%=pytest/%),$(PARTS:%=pytest/%) pytest)
+
+pytest: # those of no folder
+	@$(WITH_ROCM) -m pytest $(wildcard tests/test_*.py) $(ARGS) || [ $$? -eq 5 ]
+
+pytest/%:
+	@$(WITH_ROCM) -m pytest $* $(ARGS) || [ $$? -eq 5 ]
 
 bench:
 	@$(WITH_ROCM) tools/bench.py $(ARGS)
