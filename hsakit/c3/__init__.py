@@ -1,0 +1,1 @@
+"""Concurrent computation and communication (C3): scenarios, strategies, measurement, report."""
