@@ -142,7 +142,7 @@ def select(words: Iterable[str], scenarios: Iterable[Scenario] | None = None) ->
             chosen = [s for s in known if word in (s.group, s.name, s.name.rpartition("-")[0])]
         if not chosen:
             sets = ", ".join(dict.fromkeys(s.group for s in known))
-            raise InvalidArgument(f"scenario {word!r}: expected a set ({sets}), a name, GEMM+COLLECTIVE:SIZE or a .toml")
+            raise InvalidArgument(f"scenario {word!r}: a set ({sets}), a name, GEMM+COLLECTIVE:SIZE or a .toml")
         for each in chosen:
             if found.setdefault(each.name, each) != each:
                 raise InvalidArgument(f"scenario {each.name} is there twice, and differs")
