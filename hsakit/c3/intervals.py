@@ -49,7 +49,8 @@ def estimate(figure: Callable[..., float], *samples: Sequence[float]) -> Estimat
     """A figure of the medians of several lists of samples, of one length."""
     count = len(samples[0]) if samples else 0
     if not count or any(len(each) != count for each in samples):
-        raise InvalidArgument(f"{[len(each) for each in samples]} samples: each list has as many as the first, 1 or more")
+        counts = [len(each) for each in samples]
+        raise InvalidArgument(f"{counts} samples: each list has as many as the first, 1 or more")
     value = float(figure(*(float(np.median(each)) for each in samples)))
     if count == 1:
         return Estimate(value, None, None, 1)
@@ -99,8 +100,6 @@ def _apart(a: Sequence[float], b: Sequence[float]) -> Estimate:
     if len(a) == 1 and len(b) == 1:
         return Estimate(value, None, None, 1)
     rng = np.random.default_rng(_SEED)
-    drawn = [
-        np.median(np.asarray(each, dtype=float)[rng.integers(0, len(each), (DRAWS, len(each)))], axis=1) for each in (a, b)
-    ]
+    drawn = [np.median(rng.choice(np.asarray(each, dtype=float), (DRAWS, len(each))), axis=1) for each in (a, b)]
     low, high = np.quantile(drawn[1] / drawn[0] - 1, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(value, float(low), float(high), min(len(a), len(b)))

@@ -88,6 +88,6 @@ def check_order(works: Sequence[Work], sample: Sequence[Span], order: Sequence[s
         starts = [min(start for start, _ in spans_of(works, sample, part, gpu)) for part in order]
         for earlier, later in zip(range(len(order)), range(1, len(order))):
             if starts[earlier] > starts[later]:
-                late = starts[earlier] - starts[later]
-                return f"on GPU {gpu} the {order[later]} started {late} ns before the {order[earlier]}: not the order stated"
+                early = f"{order[later]} started {starts[earlier] - starts[later]} ns before the {order[earlier]}"
+                return f"on GPU {gpu} the {early}: not the order stated"
     return None

@@ -36,7 +36,15 @@ def test_bound_of_a_gemm():
     assert verdict.because == "149.9 operations a byte, less than the machine's 150.0: 600 TFLOP/s over 4 TB/s"
 
 
-@pytest.mark.parametrize("time, quarter, label", [(115, 100, "latency-bound"), (116, 100, "bandwidth-bound"), (400, 100, "bandwidth-bound"), (90, 100, "latency-bound")])  # fmt: skip
+@pytest.mark.parametrize(
+    "time, quarter, label",
+    [
+        (115, 100, "latency-bound"),
+        (116, 100, "bandwidth-bound"),
+        (400, 100, "bandwidth-bound"),
+        (90, 100, "latency-bound"),
+    ],
+)
 def test_bound_of_a_collective(time, quarter, label):
     assert bound_of_collective(time, quarter).label == label
 

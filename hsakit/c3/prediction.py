@@ -1,0 +1,129 @@
+"""Our own prediction of a C3 run, which needs no table of the GEMM at hand: of it, its launch and its isolated time.
+
+The paper's heuristic takes each part as if the other were not there. Here the parts share memory while both run, the
+one left over runs alone, and a GEMM that waits for whole rounds of workgroups is slowed by rounds and not by CUs.
+What has to be measured once is of the machine: its rates, the collectives' saturation, and how a GEMM is slowed by
+traffic of kernels and of engines (the interference sweep).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hsakit.c3.heuristics import Machine, Pick, SlowdownTable, TableError, least, splits
+from hsakit.c3.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a collective asks of a GPU's memory: bytes there for each byte of its output, and by how much a GEMM that
+    is not held up by memory computes slower while it runs at full rate."""
+
+    bytes_a_byte: float
+    slowdown: float
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Of a GEMM: its workgroups, and how many of them a CU holds at a time."""
+
+    workgroups: int
+    per_cu: int
+
+    def rounds(self, cus: int) -> int:
+        return -(-self.workgroups // (cus * self.per_cu))
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a run: its time when the other is not there, its memory traffic (bytes), and its slowdown by the
+    other's presence other than through memory."""
+
+    alone: float
+    traffic: float
+    slowed: float = 1.0
+
+
+def gemm_alone(scenario: Scenario, launch: Launch, machine: Machine, tg: float, cus: int) -> float:
+    """Nanoseconds of the GEMM on so many CUs, from its time ``tg`` with all. What memory takes of it stays."""
+    memory = min(scenario.gemm_bytes / machine.bandwidth * 1e9, tg)
+    return max(tg * launch.rounds(cus) / launch.rounds(machine.cus), memory)
+
+
+def together(gemm: Part, collective: Part, bandwidth: float) -> float:
+    """Nanoseconds from the start of both to the end of the later one; ``bandwidth``: of memory, bytes a nanosecond."""
+    rates = [part.traffic / (part.alone * part.slowed) for part in (gemm, collective)]
+    crowded = max(1.0, sum(rates) / bandwidth)
+    ends = [part.alone * part.slowed * crowded for part in (gemm, collective)]
+    first = min(ends)
+    left = max(part.alone * (1 - first / end) for part, end in zip((gemm, collective), ends))
+    return first + left
+
+
+def pick_split(
+    scenario: Scenario, launch: Launch, table: SlowdownTable, machine: Machine, traffic: Traffic, tg: float, tc: float
+) -> Pick:
+    """The split with the least predicted time. ``table`` is asked for the collective only."""
+    predicted = {}
+    for cus in splits(machine.cus):
+        slowdown = table.slowdown(scenario.collective, cus)
+        if slowdown is None:
+            raise TableError(f"the table has no {scenario.collective}: measure it")
+        gemm, collective = parts(scenario, launch, machine, traffic, tg, tc * slowdown, machine.cus - cus)
+        predicted[cus] = together(gemm, collective, machine.bandwidth / 1e9)
+    return least(predicted)
+
+
+def parts(
+    scenario: Scenario, launch: Launch, machine: Machine, traffic: Traffic, tg: float, tc: float, cus: int
+) -> tuple[Part, Part]:
+    """GEMM on so many CUs and collective, of isolated times tg (on all CUs) and tc (as it runs here)."""
+    alone = gemm_alone(scenario, launch, machine, tg, cus)
+    return (
+        Part(alone, scenario.gemm_bytes, 1 + traffic.slowdown),
+        Part(tc, traffic.bytes_a_byte * scenario.nbytes),
+    )
+
+
+@dataclass(frozen=True)
+class Removal:
+    """CUs to take from the GEMM beside an engine collective, and the predicted time of each choice."""
+
+    cus: int
+    predicted: dict[int, float]
+
+
+def removed_cus(
+    scenario: Scenario,
+    launch: Launch,
+    machine: Machine,
+    traffic: Traffic,
+    tg: float,
+    tc: float,
+    thrashing: float,
+    choices: tuple[int, ...] = (0, 8),
+) -> Removal:
+    """How many CUs to leave idle beside engines that use none. ``thrashing``: the part of its memory time that a GEMM
+    saves when a CU of each XCD is idle (measured of a memory-bound one; 0 where nothing was saved)."""
+    predicted = {}
+    for cus in choices:
+        gemm, collective = parts(scenario, launch, machine, traffic, tg, tc, machine.cus - cus)
+        if cus and memory_bound(scenario, machine):
+            gemm = Part(gemm.alone * (1 - thrashing), gemm.traffic * (1 - thrashing), gemm.slowed)
+        predicted[cus] = together(gemm, collective, machine.bandwidth / 1e9)
+    best = min(sorted(predicted), key=lambda cus: predicted[cus])
+    return Removal(best, predicted)
+
+
+def memory_bound(scenario: Scenario, machine: Machine) -> bool:
+    return scenario.intensity < machine.flops / machine.bandwidth
+
+
+def engines_a_peer(nbytes: int, gpus: int, engines: int, smallest: int = 8 << 20) -> int:
+    """Over how many engines to split the copy to each peer: as many as there are for each, while a piece is at least
+    ``smallest`` bytes (below, starting another engine costs more than it moves)."""
+    peers = gpus - 1
+    available = max(1, engines // peers)
+    shard = nbytes // gpus
+    return max(1, min(available, math.floor(shard / smallest)))
