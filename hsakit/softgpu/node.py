@@ -11,6 +11,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from .clock.constants import Constants, parse
+
 NODES = Path(__file__).with_name("nodes")
 # What is possible: no more than the fields of the interfaces hold, and what the libraries divide by is not 0.
 LIMITS = {
@@ -92,6 +94,8 @@ class NodeSpec:
     gpu: Gpu
     xgmi: dict
     pcie: dict
+    model: dict[str, Constants]
+    """constants of the clock: the sets ``untuned`` and ``calibrated``"""
     recommended_engines: tuple[tuple[int, ...], ...] = field(default=())
 
     def recommended_mask(self, source: int, destination: int) -> int:
@@ -131,7 +135,15 @@ def _spec(data: dict) -> NodeSpec:
     part["caches"] = tuple(part["caches"])
     part["engine_cus"] = tuple(map(tuple, part.get("engine_cus", ())))
     table = data.get("recommended_engines", {}).get("table", ())
-    return NodeSpec(data["name"], data["gpus"], Gpu(**part), data["xgmi"], data["pcie"], tuple(map(tuple, table)))
+    return NodeSpec(
+        data["name"],
+        data["gpus"],
+        Gpu(**part),
+        data["xgmi"],
+        data["pcie"],
+        parse(data["model"]),
+        tuple(map(tuple, table)),
+    )
 
 
 def _check(spec: NodeSpec) -> None:

@@ -1,0 +1,499 @@
+"""A node's GPUs under the clock: workgroups on CUs, copies on engines, and how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from . import flow as flows
+from .constants import Constants
+from .cost import HOST, Cost
+from .flow import Flow
+from .residency import CAPACITY, Xcc
+from .sharing import Rates, Sharing
+from .timeline import Event, Timeline
+
+if TYPE_CHECKING:
+    from ..node import NodeSpec
+
+MB_S = 1e6 / 1e12  # bytes per picosecond
+GB_S = 1e9 / 1e12
+
+
+class _Parked:
+    def __repr__(self) -> str:
+        return "PARKED"
+
+
+PARKED = _Parked()
+"""what a cohort is that waits for memory to change: it keeps its CUs and asks for nothing"""
+
+Outcome = Cost | _Parked | None
+Split = list[tuple[Sequence[int], Outcome]]  # (positions in the cohort, what they do next): it goes on as several
+
+
+class Job(Protocol):
+    """A kernel to be run, as whoever executes it sees it."""
+
+    workgroups: int
+    per_cu: int
+    """workgroups of this kernel that a CU holds; those of several kernels add up in proportion"""
+    cus: Sequence[int]
+    """of each XCC, the CUs that it may use: bit i is the i-th CU to which workgroups are dealt"""
+
+    def begin(self, cohort: Cohort) -> Outcome | Split:
+        """These workgroups have just become resident: what is their first segment?"""
+
+    def resume(self, cohort: Cohort) -> Outcome | Split:
+        """The segment is over, or memory has changed: what is next?  None: they have ended."""
+
+    def done(self) -> None:
+        """All workgroups have ended."""
+
+
+class Running:
+    """A dispatch or a copy in the machine."""
+
+    def __init__(self, machine: Machine, gpu: int):
+        self._machine, self.gpu = machine, gpu
+        self.ended = False
+
+    def cancel(self) -> None:
+        """Take it out, as a queue that is destroyed: nothing of it is called any more."""
+        raise NotImplementedError
+
+
+class Item:
+    """What has a speed: a cohort or a copy."""
+
+    left = 1.0  # units of its flow
+    speed = 0.0  # units a picosecond
+    since = 0  # when `left` was true
+    event: Event | None = None
+    flow: Flow | None = None  # None: it asks for nothing
+
+
+class Cohort(Item):
+    """Workgroups of a dispatch that do the same at the same time."""
+
+    def __init__(self, dispatch: Dispatch, first: list[int], turns: list[list[int]], count: int):
+        self.dispatch = dispatch
+        self.gpu = dispatch.gpu
+        self.count = count
+        """workgroups"""
+        self._first = first  # of each XCC, how many of its workgroups came before
+        self.turns = turns  # of each XCC, sets of CUs in the order in which they were dealt to
+        self._placed: list[tuple[int, int, int]] | None = None
+        self.cost = Cost()
+        self.data: object = None
+        """the job's own; what a split cohort's parts begin with"""
+
+    @property
+    def placed(self) -> list[tuple[int, int, int]]:
+        """(workgroup, XCC, CU) of each, by XCC."""
+        if self._placed is None:
+            self._placed = list(self._places())
+        return self._placed
+
+    def _places(self) -> Iterator[tuple[int, int, int]]:
+        xccs = len(self.turns)
+        for xcc, turns in enumerate(self.turns):
+            number = self._first[xcc]
+            for cus in turns:
+                while cus:
+                    lowest = cus & -cus
+                    yield number * xccs + xcc, xcc, lowest.bit_length() - 1
+                    number += 1
+                    cus ^= lowest
+
+    def parts(self, positions: Sequence[Sequence[int]]) -> list[Cohort]:
+        """It as several, each of the workgroups at these positions of :attr:`placed`."""
+        if sorted(p for some in positions for p in some) != list(range(self.count)):
+            raise ValueError(f"the parts of a cohort of {self.count} must have each of its workgroups once")
+        parts = []
+        for some in positions:
+            turns: list[list[int]] = [[] for _ in self.turns]
+            placed = [self.placed[p] for p in some]
+            for _, xcc, cu in placed:
+                turns[xcc].append(1 << cu)
+            part = Cohort(self.dispatch, self._first, turns, len(placed))
+            part._placed, part.data = placed, self.data
+            parts.append(part)
+        return parts
+
+
+class Dispatch(Running):
+    def __init__(self, machine: Machine, gpu: int, job: Job, order: tuple[int, int]):
+        super().__init__(machine, gpu)
+        self.job, self.order = job, order
+        self.share = CAPACITY // job.per_cu
+        xccs = len(job.cus)
+        self.taken = [0] * xccs  # workgroups dealt, of each XCC's
+        self.pending = [(job.workgroups - x + xccs - 1) // xccs for x in range(xccs)]
+        self.waiting = job.workgroups
+        self.live: dict[Cohort, None] = {}
+        self.full = 0.0
+
+    def cancel(self) -> None:
+        self._machine._cancel_dispatch(self)
+
+
+class Copy(Running, Item):
+    def __init__(self, machine: Machine, gpu: int, engine: int, source: int, destination: int, nbytes: int,
+                 end: Callable[[], object], origin: object):  # fmt: skip
+        super().__init__(machine, gpu)
+        self.engine, self.source, self.destination, self.end, self.origin = engine, source, destination, end, origin
+        self.left = float(nbytes)
+
+    def cancel(self) -> None:
+        self._machine._cancel_copy(self)
+
+
+class _Gpu:
+    def __init__(self, xccs: int, cus: int):
+        self.xccs = [Xcc(cus) for _ in range(xccs)]
+        self.pending: list[Dispatch] = []  # with workgroups to place, the older first
+        self.credit = [0.0] * xccs  # contested CUs that the older won since a younger did
+        self.cohorts: dict[Cohort, None] = {}  # that ask for something
+        self.resident: dict[Dispatch, None] = {}
+        self.copies: dict[Copy, None] = {}
+        self.freed: list[Cohort] = []  # ended at this instant
+        self.new = False  # dispatches came at this instant
+        self.crowded = False  # CUs may hold several workgroups
+        self.changed = True
+        self.items: list[Item] = []
+        self.key = 0
+
+
+class Machine:
+    """``spec``: a node (hsakit.softgpu.node.NodeSpec, or what has its rates and sizes)."""
+
+    def __init__(self, timeline: Timeline, spec: NodeSpec, constants: Constants):
+        self.timeline, self.spec, self.constants = timeline, spec, constants
+        part = spec.gpu
+        rates = Rates(
+            hbm=constants.hbm_gb_s * GB_S,
+            link=spec.xgmi["max_bandwidth"] * MB_S * constants.link_efficiency,
+            host_link=spec.pcie["max_bandwidth"] * MB_S * constants.link_efficiency,
+            links=spec.gpus - 1,
+            cus=part.total_cus,
+        )
+        self.rates = rates
+        self._sharing = Sharing(rates, constants)
+        self._gpus = [_Gpu(part.xccs, part.cus) for _ in range(spec.gpus)]
+        self._arrivals = 0
+        self._settle_due = False
+        self._parked: dict[Cohort, None] = {}
+        self._look: Event | None = None
+        self._names: dict[tuple, int] = {}  # numbers of GPUs' states
+        self._speeds: dict[tuple[int, ...], list[list[float]]] = {}  # by the numbers of all GPUs
+        self._flows: dict[tuple, Flow] = {}
+
+    # -- what is asked of it ---------------------------------------------------------------------------------------
+
+    def dispatch(self, gpu: int, job: Job, priority: int = 0) -> Running:
+        """Its workgroups are dealt to CUs from now on, after those of dispatches of more priority or before it.
+        ValueError if an XCC would get workgroups but has no CU for them."""
+        if job.workgroups < 1 or job.per_cu < 1 or len(job.cus) != self.spec.gpu.xccs:
+            raise ValueError(f"{job.workgroups} workgroups, {job.per_cu} a CU, CUs of {len(job.cus)} XCCs")
+        for xcc, cus in enumerate(job.cus[: job.workgroups]):
+            if not cus & self._gpus[gpu].xccs[xcc].all:
+                raise ValueError(f"XCC {xcc} gets workgroups and has no CU for them")
+        self._arrivals += 1
+        dispatch = Dispatch(self, gpu, job, (-priority, self._arrivals))
+        state = self._gpus[gpu]
+        state.new = True
+        state.resident[dispatch] = None
+        state.pending.append(dispatch)
+        state.pending.sort(key=lambda d: d.order)
+        self._settle_soon()
+        return dispatch
+
+    def transfer(self, gpu: int, engine: int, source: int | None, destination: int | None, nbytes: int,
+                 begin: Callable[[], object], end: Callable[[], object], origin: object = None) -> Running:  # fmt: skip
+        """An engine of ``gpu`` copies from now on.  ``source``, ``destination``: a GPU, None: the host.  ``begin`` is
+        called at once, ``end`` when the last byte is written.  ``origin``: what it reads, if other copies may be
+        reading the same (an address, say): they share the traffic, for the Infinity Cache serves all but the first."""
+        source = HOST if source is None else source
+        destination = HOST if destination is None else destination
+        copy = Copy(self, gpu, engine, source, destination, nbytes, end, origin)
+        copy.since = self.timeline.now
+        begin()
+        state = self._gpus[gpu]
+        state.copies[copy] = None
+        state.changed = True
+        self._settle_soon()
+        return copy
+
+    def changed(self) -> None:
+        """Memory that workgroups may poll has changed: those that are parked will look again."""
+        if self._parked and self._look is None:
+            self._look = self.timeline.at(self.timeline.now + int(self.constants.look_ns * 1000), self._resume_parked)
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def _settle_soon(self) -> None:
+        if not self._settle_due:
+            self._settle_due = True
+            self.timeline.at(self.timeline.now, self._settle)
+
+    def _settle(self) -> None:
+        """All that ends or comes at this instant has: place workgroups, then see how fast everything goes."""
+        self._settle_due = False
+        for gpu in self._gpus:
+            if gpu.freed or gpu.new:
+                self._deal(gpu)
+        self._resolve()
+
+    def _resume_parked(self) -> None:
+        self._look = None
+        parked, self._parked = self._parked, {}
+        for cohort in parked:
+            if not cohort.dispatch.ended:
+                self._go_on(cohort, cohort.dispatch.job.resume(cohort))
+
+    def _segment_over(self, cohort: Cohort) -> None:
+        cohort.event = None
+        self._go_on(cohort, cohort.dispatch.job.resume(cohort))
+
+    def _copied(self, copy: Copy) -> None:
+        copy.event = None
+        copy.ended = True
+        gpu = self._gpus[copy.gpu]
+        del gpu.copies[copy]
+        gpu.changed = True
+        self._settle_soon()
+        copy.end()
+
+    # -- cohorts ---------------------------------------------------------------------------------------------------
+
+    def _go_on(self, cohort: Cohort, outcome: Outcome | Split) -> None:
+        gpu = self._gpus[cohort.gpu]
+        if cohort.dispatch.ended:  # cancelled by what it called
+            return
+        if isinstance(outcome, list):
+            parts = cohort.parts([positions for positions, _ in outcome])
+            del cohort.dispatch.live[cohort]
+            gpu.cohorts.pop(cohort, None)
+            for part, (_, own) in zip(parts, outcome):
+                cohort.dispatch.live[part] = None
+                self._go_on(part, own)
+            return
+        gpu.changed = True
+        self._settle_soon()
+        if isinstance(outcome, Cost):
+            cohort.left, cohort.speed, cohort.since = 1.0, 0.0, self.timeline.now
+            cohort.cost = outcome
+            gpu.cohorts[cohort] = None
+            return
+        gpu.cohorts.pop(cohort, None)
+        if outcome is None:
+            self._end(gpu, cohort)
+        else:
+            self._parked[cohort] = None
+
+    def _end(self, gpu: _Gpu, cohort: Cohort) -> None:
+        dispatch = cohort.dispatch
+        del dispatch.live[cohort]
+        gpu.freed.append(cohort)
+        if not dispatch.live and not dispatch.waiting:
+            dispatch.ended = True
+            del gpu.resident[dispatch]
+            dispatch.job.done()
+
+    def _cancel_dispatch(self, dispatch: Dispatch) -> None:
+        if dispatch.ended:
+            return
+        dispatch.ended = True
+        gpu = self._gpus[dispatch.gpu]
+        del gpu.resident[dispatch]
+        if dispatch in gpu.pending:
+            gpu.pending.remove(dispatch)
+        for cohort in dispatch.live:
+            gpu.cohorts.pop(cohort, None)
+            self._parked.pop(cohort, None)
+            if cohort.event:
+                cohort.event.cancel()
+            gpu.freed.append(cohort)
+        dispatch.live.clear()
+        gpu.changed = True
+        self._settle_soon()
+
+    def _cancel_copy(self, copy: Copy) -> None:
+        if copy.ended:
+            return
+        copy.ended = True
+        if copy.event:
+            copy.event.cancel()
+        gpu = self._gpus[copy.gpu]
+        del gpu.copies[copy]
+        gpu.changed = True
+        self._settle_soon()
+
+    # -- placement -------------------------------------------------------------------------------------------------
+
+    def _deal(self, gpu: _Gpu) -> None:
+        freed, gpu.freed = gpu.freed, []
+        new, gpu.new = gpu.new, False
+        pending = gpu.pending
+        if not new and len(pending) == 1 and len(freed) == 1 and freed[0].dispatch is pending[0]:
+            if self._follow(gpu, freed[0], pending[0]):
+                return
+        for cohort in freed:
+            for xcc, turns in zip(gpu.xccs, cohort.turns):
+                if turns:
+                    xcc.release(cohort.dispatch.share, turns)
+        begun: dict[Dispatch, list[list[int]]] = {}
+        for x in range(len(gpu.xccs)):
+            self._deal_xcc(gpu, x, begun)
+        gpu.pending = [dispatch for dispatch in pending if dispatch.waiting]
+        cohorts = []
+        for dispatch in pending:
+            if dispatch in begun:
+                counts = [sum(cus.bit_count() for cus in turns) for turns in begun[dispatch]]
+                first = [taken - count for taken, count in zip(dispatch.taken, counts)]
+                cohorts.append(Cohort(dispatch, first, begun[dispatch], sum(counts)))
+                dispatch.live[cohorts[-1]] = None
+        self._spread(gpu)
+        for cohort in cohorts:
+            if not cohort.dispatch.ended:  # cancelled meanwhile
+                self._go_on(cohort, cohort.dispatch.job.begin(cohort))
+
+    def _follow(self, gpu: _Gpu, before: Cohort, dispatch: Dispatch) -> bool:
+        """Where nobody else waits, the next workgroups take exactly the places of those that ended: a wave of many."""
+        counts = [sum(cus.bit_count() for cus in turns) for turns in before.turns]
+        if any(count > pending for count, pending in zip(counts, dispatch.pending)):
+            return False
+        cohort = Cohort(dispatch, list(dispatch.taken), before.turns, before.count)
+        for x, count in enumerate(counts):
+            dispatch.taken[x] += count
+            dispatch.pending[x] -= count
+        dispatch.waiting -= before.count
+        dispatch.live[cohort] = None
+        if not dispatch.waiting:
+            gpu.pending = []
+        self._go_on(cohort, dispatch.job.begin(cohort))
+        return True
+
+    def _deal_xcc(self, gpu: _Gpu, x: int, begun: dict[Dispatch, list[list[int]]]) -> None:
+        xcc = gpu.xccs[x]
+
+        def place(dispatch: Dispatch, allowed: int, most: int) -> int:
+            turns = xcc.place(dispatch.share, allowed, min(most, dispatch.pending[x]))
+            placed = sum(cus.bit_count() for cus in turns)
+            if placed:
+                begun.setdefault(dispatch, [[] for _ in gpu.xccs])[x] += turns
+                dispatch.taken[x] += placed
+                dispatch.pending[x] -= placed
+                dispatch.waiting -= placed
+            return placed
+
+        waiting = [d for d in gpu.pending if d.pending[x]]
+        for dispatch in waiting:  # CUs that nobody else who waits may use
+            others = 0
+            for other in waiting:
+                if other is not dispatch:
+                    others |= other.job.cus[x]
+            place(dispatch, dispatch.job.cus[x] & ~others, dispatch.pending[x])
+        q = self.constants.q
+        while True:
+            waiting = [d for d in waiting if d.pending[x] and xcc.room(d.share, d.job.cus[x])]
+            if not waiting:
+                return
+            if len(waiting) == 1:
+                place(waiting[0], waiting[0].job.cus[x], waiting[0].pending[x])
+                return
+            wins = int(q - gpu.credit[x] + 1.0)  # until the older has had its q
+            if gpu.credit[x] < q and wins > 0:
+                gpu.credit[x] += place(waiting[0], waiting[0].job.cus[x], wins)
+            else:
+                gpu.credit[x] -= q
+                # the younger ones take turns, by what they still want
+                younger = max(waiting[1:], key=lambda d: (d.pending[x], -d.order[1]))
+                place(younger, younger.job.cus[x], 1)
+
+    def _spread(self, gpu: _Gpu) -> None:
+        """After workgroups moved: how full are the XCCs of each kernel, and may CUs be shared?"""
+        gpu.crowded = any(dispatch.job.per_cu > 1 for dispatch in gpu.resident)
+        gpu.changed = True
+        for dispatch in gpu.resident:
+            occupied = [0] * len(gpu.xccs)
+            for cohort in dispatch.live:
+                for x, turns in enumerate(cohort.turns):
+                    for cus in turns:
+                        occupied[x] |= cus
+            full = sum(mine == xcc.all for mine, xcc in zip(occupied, gpu.xccs))
+            dispatch.full = full / len(gpu.xccs)
+
+    # -- speeds ----------------------------------------------------------------------------------------------------
+
+    def _resolve(self) -> None:
+        if not any(gpu.changed for gpu in self._gpus):
+            return
+        for gpu in self._gpus:
+            if gpu.changed:
+                self._look_at(gpu)
+        key = tuple([gpu.key for gpu in self._gpus])
+        speeds = self._speeds.get(key)
+        if speeds is None:
+            speeds = self._speeds[key] = self._solve()
+        now = self.timeline.now
+        for gpu, own in zip(self._gpus, speeds):
+            for item, speed in zip(gpu.items, own):
+                if item.speed != speed or item.event is None:
+                    self._set_speed(item, speed, now)
+
+    def _look_at(self, gpu: _Gpu) -> None:
+        """What is under way here?  Its flows, and a number that stands for them."""
+        gpu.changed = False
+        gpu.items = []
+        names: list[object] = []
+        number = self._gpus.index(gpu)
+        for cohort in gpu.cohorts:
+            crowd = _crowd(cohort, gpu.cohorts) if gpu.crowded else 1.0
+            name = (number, cohort.count, cohort.cost, crowd, cohort.dispatch.full)
+            flow = self._flows.get(name)
+            if flow is None:
+                flow = self._flows[name] = flows.of_workgroups(*name)
+            cohort.flow = flow
+            gpu.items.append(cohort)
+            names.append(name)
+        readers: dict[object, int] = {}
+        for copy in gpu.copies:
+            if copy.origin is not None:
+                readers[copy.origin] = readers.get(copy.origin, 0) + 1
+        for copy in gpu.copies:
+            read = 1.0 / readers[copy.origin] if copy.origin is not None else 1.0
+            copy_name = (number, copy.engine, copy.source, copy.destination, read)
+            flow = self._flows.get(copy_name)
+            if flow is None:
+                flow = self._flows[copy_name] = flows.of_copy(*copy_name)
+            copy.flow = flow
+            gpu.items.append(copy)
+            names.append(copy_name)
+        gpu.key = self._names.setdefault(tuple(names), len(self._names))
+
+    def _solve(self) -> list[list[float]]:
+        everything = [item.flow for gpu in self._gpus for item in gpu.items if item.flow is not None]
+        speeds = iter(self._sharing.speeds(len(self._gpus), everything))
+        return [[next(speeds) for _ in gpu.items] for gpu in self._gpus]
+
+    def _set_speed(self, item: Item, speed: float, now: int) -> None:
+        if item.event is not None:
+            item.event.cancel()
+            item.left -= item.speed * (now - item.since)
+        item.speed, item.since = speed, now
+        wait = int(max(item.left, 0.0) / speed + 0.5)
+        if isinstance(item, Cohort):
+            item.event = self.timeline.at(now + max(wait, 1), lambda: self._segment_over(item))
+        elif isinstance(item, Copy):
+            item.event = self.timeline.at(now + wait, lambda: self._copied(item))
+
+
+def _crowd(cohort: Cohort, everyone: Iterable[Cohort]) -> float:
+    """Workgroups that ask for something on a CU, on average over those of the cohort."""
+    met = 0
+    for other in everyone:
+        for own, others in zip(cohort.turns, other.turns):
+            met += sum((a & b).bit_count() for a in own for b in others)
+    return met / cohort.count
