@@ -22,6 +22,7 @@ _HOME = {
     "Stream": "hip",
     "Event": "hip",
     "Kernels": "kernels",
+    "Gate": "gate",
     "HsakitError": "ffi.errors",
 }
 

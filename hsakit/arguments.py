@@ -52,7 +52,7 @@ class Arguments:
 
         A pointer is a buffer, a part of one, or an address as ``int``. A value is an ``int``, a ``float``, or bytes of
         exactly the argument's size (anything with the buffer protocol: a struct, an array, a numpy scalar). Buffers are
-        kept alive by the launch; for addresses within a struct name their buffers in ``hold``.
+        kept alive by the launch; for addresses within a struct or a table name their buffers, or signals, in ``hold``.
         """
         try:
             field = self._by[which]
@@ -63,7 +63,8 @@ class Arguments:
             field.pack(self.block, field.offset, value)
         else:
             held = self._put_pointer(field, value) if field.argument.pointer else self._put_value(field, value)
-            held += tuple(each for span in hold for each in self._address(span, "hold")[1])
+            for each in hold:
+                held += self._address(each, "hold")[1] if hasattr(each, "buffer") else (each.handle(),)
         if held is not self._held[field.index]:  # there is only one empty tuple
             self._held[field.index] = held
             self.moves += 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PLACE = np.dtype([("xcc", "<u4"), ("se", "<u4"), ("cu", "<u4"), ("hw_id", "<u4"), ("start", "<u8"), ("end", "<u8")])
 MISMATCH = np.dtype([("count", "<u8"), ("first", "<u8")])  # set to (0, NOWHERE) before a comparison
+MEMBER = np.dtype([("value", "<u8"), ("offset", "<u8")])  # of a gate: a signal's address; ticks from the release
 REPORT = np.dtype([("state", "<u8"), ("start", "<u8"), ("end", "<u8"), ("looks", "<u8")])
 NOWHERE = (1 << 64) - 1
 RELEASED, TIMED_OUT = 1, 2  # states of a latch's report
@@ -225,6 +226,19 @@ class Kernels:
         _check_room("report", report, workgroups * REPORT.itemsize)
         arguments = {"flag": flag, "released": released, "limit": limit, "report": report}
         return self._prepare("latch", "latch", workgroups, arguments, **options)
+
+    def conduct(self, flag: Span, table: Span, members: int, report: Span, *, patience: int, **options):
+        """Set the signals of a ``table`` of MEMBERs to 0, each at its time after the 64-bit ``flag`` became 0.
+
+        It waits for the flag ``patience`` ticks. ``report`` gets 3 + members words of 64 bits: RELEASED or TIMED_OUT,
+        the ticks at which it began and saw the flag, and that of each member. ``set("table", table, hold=signals)``
+        keeps the signals alive.
+        """
+        _check_room("flag", flag, 8)
+        _check_room("table", table, members * MEMBER.itemsize)
+        _check_room("report", report, 8 * (3 + members))
+        arguments = {"flag": flag, "patience": patience, "table": table, "members": members, "report": report}
+        return self._prepare("latch", "conduct", 1, arguments, **options)
 
     def stamp(self, tick: Span, **options):
         """Write the GPU's tick (8 bytes) at the time when it runs."""

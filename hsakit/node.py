@@ -1,18 +1,30 @@
-"""The node: the GPUs of this machine, the links between them, and which HIP device is which HSA agent."""
+"""The node: the GPUs of this machine, the links between them, and which HIP device is which HSA agent.
+
+A Node is a ``hsakit.platform.Platform`` and its GPUs are that protocol's, through HSA.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hsakit import staging
+from hsakit.counters import Tally
+from hsakit.cumask import CuMask
 from hsakit.ffi import node_choice
 from hsakit.ffi.errors import InvalidArgument, LibraryNotFound
-from hsakit.hsa import Agent, CopyEngine, Runtime
+from hsakit.hsa import Agent, Buffer, CopyEngine, Queue, Runtime, Signal
+from hsakit.hsa.transfer import check_environment
+from hsakit.kernels import Kernels
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from hsakit.hip import Device
+    from hsakit.hsa.memory import Span
 
 # io_link types of the kernel driver (kfd_crat.h) that join what HSA has agents for.
 _LINK_TYPES = {1: "HyperTransport", 2: "PCIe", 4: "QPI", 11: "xGMI"}
@@ -38,6 +50,8 @@ class Gpu:
         self.node = node
         self.agent = agent
         self.index = agent.index
+        self.label = agent.label
+        self._stage: Buffer | None = None
 
     def __repr__(self) -> str:
         return f"<Gpu {self.index} {self.agent.name} {self.agent.bdf}>"
@@ -80,6 +94,63 @@ class Gpu:
         reached = ", ".join(link.dst.label for link in self.links) or "nothing"
         raise InvalidArgument(f"no link from {self.agent.label} to {target.label}: it has links to {reached}")
 
+    # Memory, queues and engines as hsakit.platform has them
+
+    @property
+    def cu_count(self) -> int:
+        """Its compute units."""
+        return self.agent.cu_count
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """Prepared launches of ``kernels_src`` for its queues, loaded for as long as the node is open."""
+        return Kernels(self.agent)
+
+    def allocate(self, nbytes: int, kind: str = "coarse") -> Buffer:
+        """Memory of this GPU (a pool's ``kind``) that every GPU, and the host where it can, may access."""
+        pool = self.agent.pool(kind)
+        peers = [gpu.agent for gpu in self.node.gpus]
+        return pool.allocate(nbytes, [a for a in (*peers, self.node.cpus[0]) if pool.reachable_by(a)])
+
+    def put(self, buffer: Span, fill: Callable[[np.ndarray], None], deadline: float = 30.0) -> None:
+        """Let ``fill`` write the bytes of memory of this GPU, through pinned memory if need be."""
+        staging.put(buffer, fill, self._staged(buffer.nbytes), deadline)
+
+    def get(self, buffer: Span, deadline: float = 30.0) -> np.ndarray:
+        """The bytes of memory of this GPU, valid until the next ``put`` or ``get``."""
+        return staging.get(buffer, self._staged(buffer.nbytes), deadline)
+
+    def create_queue(
+        self, size: int = 1024, priority: str = "normal", cu_mask: CuMask | Iterable[int] | None = None
+    ) -> Queue:
+        """See ``Agent.create_queue``."""
+        return self.agent.create_queue(size, priority, cu_mask)
+
+    def engines_to(self, peer: Gpu) -> tuple[CopyEngine, ...]:
+        """The engines for copies to a peer, or within this GPU: those of the links, where it has any."""
+        return tuple(engine for engine in self.engines if engine.kind == "xgmi") or self.engines
+
+    def recommended_to(self, peer: Gpu) -> tuple[CopyEngine, ...]:
+        """Those that the driver recommends for copies to a peer; empty where it does not say, and for this GPU."""
+        mask = sum(link.recommended_engines for link in self.links if link.dst == peer.agent)
+        return tuple(engine for engine in self.engines_to(peer) if engine.mask & mask)
+
+    @property
+    def tick_frequency(self) -> int:
+        """Ticks a second of the counter that kernels read."""
+        return self.agent.tick_frequency
+
+    def time_of_tick(self, tick: int) -> int:
+        """What a kernel read there, in nanoseconds, as ``Signal.times`` are."""
+        return self.agent.time_of_tick(tick)
+
+    def _staged(self, nbytes: int) -> Buffer:
+        if self._stage is None or self._stage.nbytes < nbytes:
+            if self._stage is not None:
+                self._stage.close()
+            self._stage = self.node.allocate(max(nbytes, staging.DIRECT))
+        return self._stage
+
 
 class Node:
     """The GPUs of one machine with their links and engines. ``with Node() as node: ...`` opens the runtime.
@@ -106,6 +177,27 @@ class Node:
     def close(self) -> None:
         """Close the runtime. Closing twice is fine."""
         self.runtime.close()
+
+    @property
+    def clock(self) -> str:
+        """What times are: ``device``, or as the software node says."""
+        return node_choice.clock_label()
+
+    def create_signal(self, initial: int = 1) -> Signal:
+        """See ``Runtime.create_signal``."""
+        return self.runtime.create_signal(initial)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Fine-grained memory of the host that every GPU may access."""
+        return self.cpus[0].pool("fine").allocate(nbytes, [gpu.agent for gpu in self.gpus])
+
+    def check_engines(self) -> None:
+        """InvalidArgument if the environment makes the runtime copy by kernels where engines are named."""
+        check_environment(self.runtime.environment, peers=True)
+
+    def tally(self) -> Tally:
+        """Counts the packets of all GPUs, where the driver counts them."""
+        return Tally(gpu.agent.driver_node for gpu in self.gpus)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -150,3 +242,10 @@ def _read_link(file: Path, src: Agent, agents: dict[int, Agent]) -> Link | None:
         values["max_bandwidth"],
         values.get("recommended_sdma_engine_id_mask", 0),  # absent before Linux 6.12
     )
+
+
+if TYPE_CHECKING:
+    from hsakit.platform import Platform
+
+    def _as_platform(node: Node) -> Platform:  # mypy compares the two
+        return node

@@ -1,4 +1,4 @@
-// Latch, time stamp and the empty kernel: what gates, brackets and calibrates other work.
+// Latch, conductor, time stamp and the empty kernel: what gates, brackets and calibrates other work.
 #include "device.h"
 
 enum : u64 { RELEASED = 1, TIMED_OUT = 2 };
@@ -21,6 +21,38 @@ KERNEL(64) latch(const u64* flag, u64 released, u64 limit, u64* report) {
     report[1] = start;
     report[2] = ticks();
     report[3] = looks;
+}
+
+// One member of a gate: what holds it (a signal's value), and how many ticks after the release it is let go.
+struct Member {
+    u64 value;
+    u64 offset;
+};
+
+// Waits `patience` ticks at most until *flag is 0; then sets the values of the members to 0, each at its time, in the
+// order of the table (offsets do not go down). One wave for all, so the order is that of its stores.
+// report: RELEASED or TIMED_OUT, first tick, tick at which the flag was seen, and for each member the tick of its store.
+KERNEL(64) conduct(const u64* flag, u64 patience, const Member* table, u32 members, u64* report) {
+    if (thread() != 0) return;
+    u64 start = ticks(), now = start, state = TIMED_OUT;
+    while (now - start < patience) {
+        if (read_flag((const GLOBAL u64*)flag) == 0) {
+            state = RELEASED;
+            break;
+        }
+        __builtin_amdgcn_s_sleep(2);
+        now = ticks();
+    }
+    u64 released = ticks();
+    report[0] = state;
+    report[1] = start;
+    report[2] = released;
+    if (state != RELEASED) return;
+    for (u32 m = 0; m < members; ++m) {
+        while ((now = ticks()) - released < table[m].offset) __builtin_amdgcn_s_sleep(1);
+        write_flag((GLOBAL u64*)table[m].value, 0);
+        report[3 + m] = now;
+    }
 }
 
 // Writes the tick at which it runs.

@@ -122,6 +122,23 @@ class Agent:
         return self._number(HSA.HSA_AMD_AGENT_INFO_MAX_CLOCK_FREQUENCY)
 
     @cached_property
+    def tick_frequency(self) -> int:
+        """Ticks a second of the counter that kernels read (s_memrealtime)."""
+        return self._info(HSA.HSA_AMD_AGENT_INFO_TIMESTAMP_FREQUENCY, "uint64_t")[0]
+
+    def time_of_tick(self, tick: int) -> int:
+        """What a kernel read of that counter, in nanoseconds of the system clock domain, as ``Signal.times`` are."""
+        self.runtime.check_open()
+        out = ffi.new("uint64_t *")
+        # hsa_status_t hsa_amd_profiling_convert_tick_to_system_domain(hsa_agent_t agent, uint64_t agent_tick,
+        #                                                              uint64_t *system_tick)
+        check_hsa(
+            "hsa_amd_profiling_convert_tick_to_system_domain",
+            self.runtime.lib.hsa_amd_profiling_convert_tick_to_system_domain(self.raw, tick, out),
+        )
+        return out[0] * 1_000_000_000 // self.runtime.timestamp_frequency
+
+    @cached_property
     def queue_sizes(self) -> tuple[int, int]:
         """The smallest and the largest size of a queue, in packets."""
         return self._number(HSA.HSA_AGENT_INFO_QUEUE_MIN_SIZE), self._number(HSA.HSA_AGENT_INFO_QUEUE_MAX_SIZE)

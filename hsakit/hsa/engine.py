@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -83,6 +83,17 @@ class CopyEngine:
     ) -> Copy:
         """Check everything once: the Copy can be submitted many times. It keeps buffers and signals alive."""
         return Copy(self, dst, src, nbytes, after, signal, timed)
+
+    def check_room(self, costs: Sequence[int]) -> None:
+        """InvalidArgument if copies that take so many bytes of the ring do not fit beside those in flight."""
+        self.prune()
+        with self._lock:
+            used, largest = self._used, max(self._largest, *costs, 0)
+        if used + sum(costs) + largest >= RING:
+            raise InvalidArgument(
+                f"{len(costs)} copies do not fit the ring of {self.label} at the same time: they take {sum(costs)} "
+                f"bytes beside {used} of copies in flight, of {RING - largest}. Use more engines, or fewer copies"
+            )
 
     @property
     def idle(self) -> bool:

@@ -15,9 +15,11 @@ from hsakit.hsa.lifetime import Closable
 from hsakit.hsa.packet import SIZE, Batch, Packet
 from hsakit.hsa.queue_state import QueueHandle, State, on_error
 from hsakit.hsa.signal import Flight, Signal
+from hsakit.hsa.work import Work
 
 if TYPE_CHECKING:
     from hsakit.hsa.agent import Agent
+    from hsakit.hsa.dispatch import Launch
 
 PRIORITIES = {
     "low": HSA.HSA_AMD_QUEUE_PRIORITY_LOW,
@@ -124,6 +126,7 @@ class Queue(Closable[QueueHandle]):
 
     def __init__(self, agent: Agent, state: State):
         self.agent = agent
+        self.label = state.label
         self.size = state.size
         self.priority = "normal"
         self._state = state
@@ -199,6 +202,21 @@ class Queue(Closable[QueueHandle]):
             self.handle()
             words = _read_mask(self.agent.runtime.lib, self._queue, -(-self.agent.cu_count // 32))
         return tuple(i for i in range(self.agent.cu_count) if words[i // 32] >> i % 32 & 1)
+
+    def prepare(
+        self, launch: Launch | None = None, after: Iterable[Signal] = (), completion: Signal | None = None
+    ) -> Work:
+        """Packets to be submitted together as often as wanted: barriers that wait for all of ``after``, then the launch
+        with its arguments as they are now, or nothing; the last of them completes ``completion``."""
+        return Work(self, launch, after, completion)
+
+    def check_room(self, costs: Sequence[int]) -> None:
+        """InvalidArgument if so many packets do not fit the ring beside those that it holds now."""
+        free = self.size - (self.packets - self.read_index)
+        if sum(costs) > free:
+            raise InvalidArgument(
+                f"{sum(costs)} packets do not fit {self.label}: of {self.size} places {free} are free. Create it larger"
+            )
 
     def submit(self, packet: Packet, deadline: float = 30.0) -> int:
         """Write one packet and ring the doorbell; returns the packet's index.

@@ -207,6 +207,11 @@ class Signal(Closable[SignalHandle]):
             raise ClosedError("this Signal is closed")
         return handle.view[0]  # an aligned 64-bit load: one instruction, and an acquire on x86
 
+    @property
+    def address(self) -> int:
+        """Where the 64-bit value lies, for kernels: in memory of the host that every GPU may access."""
+        return self.handle().raw + _VALUE
+
     def load(self) -> int:
         """The value now, by the library's acquiring load."""
         # hsa_signal_value_t hsa_signal_load_scacquire(hsa_signal_t signal)

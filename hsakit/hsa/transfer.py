@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from hsakit.ffi._hsa import ffi
@@ -47,6 +47,7 @@ class Operation:
                 f"{self} after {len(self.after)} signals takes {self.cost} bytes of a ring of {RING}: join "
                 "dependencies by Queue.barrier_and, or copy in parts"
             )
+        self.costs = ((engine, self.cost),)
         self._own = signal is None
         self.signal = create(engine.agent.runtime, 1) if signal is None else signal
         self.completion: SignalHandle = self.signal.handle()
@@ -181,6 +182,16 @@ def _size(dst: Span, src: Span, nbytes: int | None) -> int:
     return nbytes
 
 
+def check_environment(variables: Mapping[str, str | None], peers: bool) -> None:
+    """Refuse settings by which the runtime leaves an engine's copy (``peers``: to another GPU) to something else."""
+    if variables["HSA_ENABLE_SDMA"] == "0":
+        raise InvalidArgument("HSA_ENABLE_SDMA=0 runs engine copies as kernels, without saying so: unset it")
+    if peers and variables["HSA_ENABLE_PEER_SDMA"] == "0":
+        raise InvalidArgument("HSA_ENABLE_PEER_SDMA=0 runs copies to a peer as kernels, without saying so: unset it")
+    if peers and variables["HSA_REV_COPY_DIR"] == "1":
+        raise InvalidArgument("HSA_REV_COPY_DIR=1 runs copies to a peer on the destination's engine: unset it")
+
+
 def check_engine(engine: CopyEngine, dst: Agent, src: Agent) -> None:
     """Refuse an engine that would not run a copy between these agents, or that would leave it to a kernel."""
     owner = src if src.kind == "gpu" else dst
@@ -191,16 +202,7 @@ def check_engine(engine: CopyEngine, dst: Agent, src: Agent) -> None:
             f"{engine.label} cannot copy from {src.label} to {dst.label}: that takes an engine of {owner.label}, "
             f"such as its engine({engine.index}); between GPUs the engine is the source's"
         )
-    variables = owner.runtime.environment
-    if variables["HSA_ENABLE_SDMA"] == "0":
-        raise InvalidArgument("HSA_ENABLE_SDMA=0 runs engine copies as kernels, without saying so: unset it")
-    if src.kind == dst.kind and src != dst:
-        if variables["HSA_ENABLE_PEER_SDMA"] == "0":
-            raise InvalidArgument(
-                "HSA_ENABLE_PEER_SDMA=0 runs copies to a peer as kernels, without saying so: unset it"
-            )
-        if variables["HSA_REV_COPY_DIR"] == "1":
-            raise InvalidArgument("HSA_REV_COPY_DIR=1 runs copies to a peer on the destination's engine: unset it")
+    check_environment(owner.runtime.environment, src.kind == dst.kind and src != dst)
 
 
 def check_grants(engine: CopyEngine, *spans: Span) -> None:

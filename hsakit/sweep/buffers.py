@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hsakit import staging
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.hsa import Buffer, BufferSlice
 from hsakit.hsa.memory import Span
 from hsakit.node import Node
 from hsakit.pattern import Pattern
-from hsakit.sweep import staging
 from hsakit.sweep.layout import SOURCE, Layout
 from hsakit.sweep.plan import HOST, End
 from hsakit.verify import poison

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hsakit import staging
 from hsakit.ffi.errors import HsakitError
 from hsakit.gemm import FORMATS, Product
 from hsakit.hsa import Buffer
@@ -21,7 +22,6 @@ from hsakit.hsa.memory import Span
 from hsakit.kernels import Kernels
 from hsakit.node import Gpu
 from hsakit.pattern import Pattern
-from hsakit.sweep import staging
 from hsakit.sweep.sizes import format_size
 from hsakit.verify import check, poison
 

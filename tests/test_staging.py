@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from hsakit import staging
 from hsakit.hsa import CopyEngine
 from hsakit.pattern import Pattern
-from hsakit.sweep import staging
 
 PATTERN = Pattern(5, 1)
 

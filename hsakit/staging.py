@@ -11,7 +11,7 @@ import numpy as np
 
 from hsakit.hsa.memory import Span
 
-_DIRECT = 128 << 10  # bytes that a host reads over the bus as soon as an engine brings them
+DIRECT = 128 << 10  # bytes that a host reads over the bus as soon as an engine brings them
 _TO_GPU, _TO_HOST = 0, 1  # engines: gfx90a wants one for each direction
 
 
@@ -35,7 +35,7 @@ def get(piece: Span, stage: Span, deadline: float) -> np.ndarray:
 
 
 def _direct(piece: Span) -> bool:
-    return piece.agent.kind == "cpu" or (piece.host_accessible and piece.nbytes <= _DIRECT)
+    return piece.agent.kind == "cpu" or (piece.host_accessible and piece.nbytes <= DIRECT)
 
 
 def _copy(dst: Span, src: Span, piece: Span, engine: int, deadline: float) -> None:
