@@ -64,7 +64,8 @@ class Arguments:
         else:
             held = self._put_pointer(field, value) if field.argument.pointer else self._put_value(field, value)
             for each in hold:
-                held += self._address(each, "hold")[1] if hasattr(each, "buffer") else (each.handle(),)
+                signal = hasattr(each, "handle") and not hasattr(each, "buffer")
+                held += (each.handle(),) if signal else self._address(each, "hold")[1]
         if held is not self._held[field.index]:  # there is only one empty tuple
             self._held[field.index] = held
             self.moves += 1

@@ -17,11 +17,11 @@ def latch(runtime):
 
 def test_load(gpu, latch):
     with gpu.load(latch) as code:
-        assert set(code.code.kernels) == {"latch", "stamp", "empty"}
+        assert set(code.code.kernels) == {"latch", "conduct", "stamp", "empty"}
         stamp = code.kernel("stamp")
         assert stamp is code.kernel("stamp")
         assert stamp.object and (stamp.group_segment_size, stamp.private_segment_size) == (0, 0)
-        assert "3 kernels" in repr(code) and "stamp on GPU 0" in repr(stamp)
+        assert "4 kernels" in repr(code) and "stamp on GPU 0" in repr(stamp)
     assert "closed" in repr(code) and "closed" in repr(stamp)
 
 
@@ -79,7 +79,7 @@ def test_broken_files(gpu, latch, tmp_path):
 def test_a_kernel_that_is_not_there(gpu, latch):
     with (
         gpu.load(latch) as code,
-        pytest.raises(CodeObjectError, match="no kernel 'latsch'; it has empty, latch, stamp"),
+        pytest.raises(CodeObjectError, match="no kernel 'latsch'; it has conduct, empty, latch, stamp"),
     ):
         code.kernel("latsch")
 
