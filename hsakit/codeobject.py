@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from hsakit import msgpack
-from hsakit.ffi.errors import CodeObjectError
+from hsakit.ffi.errors import CodeObjectError, InvalidArgument
 
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED_BUNDLE = b"CCOB"
@@ -97,8 +97,10 @@ def read(source: str | os.PathLike | bytes, target: str | None = None) -> CodeOb
     """
     if isinstance(source, bytes):
         origin, data = f"of {len(source)} bytes", source
-    else:
+    elif isinstance(source, (str, os.PathLike)):
         origin, data = os.fspath(source), Path(source).read_bytes()
+    else:
+        raise InvalidArgument(f"a code object is the path of a file, or the file as bytes, not {source!r}")
     if data.startswith(_COMPRESSED_BUNDLE):
         raise CodeObjectError(origin, "a compressed bundle; build it with --no-offload-compress")
     if data.startswith(_BUNDLE):
@@ -164,8 +166,8 @@ def _code_object(data: bytes, origin: str) -> CodeObject:
         metadata = _metadata(data, origin)
         target = _text(metadata, "amdhsa.target").removeprefix(_TRIPLE)
         kernels = [_kernel(k) for k in metadata["amdhsa.kernels"]]
-    except (struct.error, OverflowError, msgpack.Error) as error:
-        raise CodeObjectError(origin, f"damaged: {error}") from None
+    except msgpack.Error as error:
+        raise CodeObjectError(origin, f"its metadata is damaged: {error}") from None
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"its metadata is not of code object version 4 or later ({type(error).__name__}: {error})"
         raise CodeObjectError(origin, problem) from None
@@ -176,15 +178,18 @@ def _metadata(data: bytes, origin: str) -> dict:
     if data[:6] != b"\x7fELF\x02\x01":
         kind = "empty" if not data else f"it begins with {data[:4].hex(' ')}"
         raise CodeObjectError(origin, f"neither an ELF file nor a bundle of clang's: {kind}")
+    if len(data) < _ELF_HEADER.size:
+        raise CodeObjectError(origin, f"truncated within its ELF header: {len(data)} of {_ELF_HEADER.size} bytes")
     header = _ELF_HEADER.unpack_from(data)
     machine, phoff, shoff, phentsize, phnum, shentsize, shnum = (header[i] for i in (2, 5, 6, 9, 10, 11, 12))
     if machine != _EM_AMDGPU:
         raise CodeObjectError(origin, f"an ELF file for machine {machine}, not for an AMD GPU ({_EM_AMDGPU})")
     # Segments and section headers (the last thing in the file) must be there in full: the runtimes do not look.
+    _whole(data, max(shoff + shentsize * shnum, phoff + phentsize * phnum), origin)
+    if phnum and phentsize < _PROGRAM_HEADER.size:
+        raise CodeObjectError(origin, f"damaged: its ELF header speaks of program headers of {phentsize} bytes")
     segments = [_PROGRAM_HEADER.unpack_from(data, phoff + i * phentsize) for i in range(phnum)]
-    end = max([shoff + shentsize * shnum, *(offset + size for _, _, offset, _, _, size, _, _ in segments)])
-    if end > len(data):
-        raise CodeObjectError(origin, f"truncated: its ELF header speaks of {end} bytes, there are {len(data)}")
+    _whole(data, max((offset + size for _, _, offset, _, _, size, _, _ in segments), default=0), origin)
     for kind, _, offset, _, _, size, _, _ in segments:
         if kind == _PT_NOTE:
             for name, note, content in _notes(data[offset : offset + size]):
@@ -193,9 +198,14 @@ def _metadata(data: bytes, origin: str) -> dict:
     raise CodeObjectError(origin, "an ELF file for AMD GPUs without metadata (an object file that was not linked?)")
 
 
+def _whole(data: bytes, end: int, origin: str) -> None:
+    if end > len(data):
+        raise CodeObjectError(origin, f"truncated: its ELF header speaks of {end} bytes, there are {len(data)}")
+
+
 def _notes(segment: bytes) -> Iterator[tuple[bytes, int, bytes]]:
     at = 0
-    while at < len(segment):
+    while at + _NOTE_HEADER.size <= len(segment):
         name_size, size, kind = _NOTE_HEADER.unpack_from(segment, at)
         at += _NOTE_HEADER.size
         name = segment[at : at + name_size].rstrip(b"\0")

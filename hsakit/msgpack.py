@@ -23,7 +23,7 @@ def decode(data: bytes):
     reader = _Reader(data)
     try:
         return reader.value()
-    except (struct.error, UnicodeDecodeError, RecursionError, TypeError) as error:  # TypeError: a map as a map's key
+    except (UnicodeDecodeError, RecursionError, TypeError) as error:  # TypeError: a map as a map's key
         raise Error(f"MessagePack, byte {reader.at}: {error}") from None
 
 
@@ -59,8 +59,7 @@ class _Reader:
         raise Error(f"MessagePack, byte {self.at - 1}: type 0x{first:02x} is not supported")
 
     def number(self, form: str):
-        (number,) = struct.unpack_from(form, self.data, self.at)
-        self.at += struct.calcsize(form)
+        (number,) = struct.unpack(form, self.bytes(struct.calcsize(form)))
         return number
 
     def bytes(self, size: int) -> bytes:

@@ -34,12 +34,26 @@ class DeadlineExceeded(HsakitError, TimeoutError):
 
 
 class GpuMemoryFault(HsakitError):
-    """A GPU touched memory that it may not. ``address`` (int) and ``agent`` are what the driver reported."""
+    """A GPU touched memory that it may not. ``address`` (int) and ``agent`` are what the driver reported.
 
-    def __init__(self, message: str, *, address: int | None = None, agent=None):
+    Hardware reports the page, not the byte. ``offset`` is the address counted from the start of the nearest buffer
+    (None without one), ``work`` what was in flight on that GPU, in words: one of it did it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        address: int | None = None,
+        agent=None,
+        offset: int | None = None,
+        work: tuple[str, ...] = (),
+    ):
         super().__init__(message)
         self.address = address
         self.agent = agent
+        self.offset = offset
+        self.work = work
 
 
 class LibraryNotFound(HsakitError):

@@ -87,6 +87,9 @@ def ensure() -> None:
         installed = softgpu.install(os.environ.get("HSAKIT_NODE_FILE"))
     except ValueError as error:
         raise InvalidArgument(str(error)) from error
+    # Else the runtime cuts small buffers from blocks of 2 MiB, which to the driver are one allocation each: an access
+    # past a buffer's end would not fault. It reads this in hsa_init.
+    os.environ.setdefault("HSA_DISABLE_FRAGMENT_ALLOCATOR", "1")
     _node = _Node("soft", Path(installed.topology_root), installed.clock)
 
 

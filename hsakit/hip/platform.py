@@ -78,6 +78,8 @@ class _Registry(Registry):
 class _Below(Runtime):
     """The HSA runtime that HIP runs on. What it says of a fault names HIP's work too."""
 
+    lasting = True
+
     def __init__(self, streams: set[State]):
         self._streams = streams
         super().__init__()

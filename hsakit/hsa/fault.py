@@ -69,31 +69,39 @@ def forget() -> None:
     _listening, record = False, None
 
 
-def exception(runtime: Runtime, found: Record) -> Exception:
-    """The recorded fault in words, with the buffer nearest to the address."""
+def exception(runtime: Runtime, found: Record, advice: str) -> Exception:
+    """The recorded fault in words: the buffer nearest to the address, and what may have done it."""
     agent = next((agent for agent in runtime.agents if agent.raw == found.agent), None)
     name = agent.label if agent else f"agent 0x{found.agent:x}"
     if found.address is None:
         hang = found.reasons & HSA.HSA_AMD_HW_EXCEPTION_CAUSE_GPU_HANG
-        return HsaError(name, HSA.HSA_STATUS_ERROR_FATAL, "GPU exception", "GPU hang" if hang else "ECC error")
+        return HsaError(name, HSA.HSA_STATUS_ERROR_FATAL, "GPU exception", "GPU hang" if hang else "ECC error", advice)
     reasons = ", ".join(words for bit, words in _REASONS.items() if found.reasons & bit) or "no reason given"
-    message = f"{name} touched 0x{found.address:x}: {reasons}. {_nearest(runtime, found.address, agent)}"
-    kernels = runtime.kernels(agent)
-    if kernels:
-        message += f". Kernels in flight there: {', '.join(kernels[:_SHOWN])}"
-    return GpuMemoryFault(message, address=found.address, agent=agent)
+    where, offset = _nearest(runtime, found.address, agent)
+    work = tuple(runtime.kernels(agent))
+    in_flight = f"In flight there: {', '.join(work[:_SHOWN])}. " if work else ""
+    message = f"{name} touched 0x{found.address:x}: {reasons}. {where}. {in_flight}{advice}"
+    return GpuMemoryFault(message, address=found.address, agent=agent, offset=offset, work=work)
 
 
-def _nearest(runtime: Runtime, address: int, agent) -> str:
+def _nearest(runtime: Runtime, address: int, agent) -> tuple[str, int | None]:
+    """The nearest buffer in words, and the address counted from its start."""
     best, distance = None, None
     for handle in living(BufferHandle):
         away = max(handle.raw - address, address - (handle.raw + handle.nbytes) + 1, 0)
         if distance is None or away < distance:
             best, distance = handle, away
-    if best is None:
-        return "No buffer is allocated"
+    if best is None or distance is None:
+        return "No buffer is allocated", None
+    offset = address - best.raw
     where = f"the buffer of {best.nbytes} bytes at 0x{best.raw:x} on {best.agent.label}"
-    if not distance:
-        granted = f"which {'was' if agent in runtime.pointer_info(best.raw).accessible else 'was not'} granted to it"
-        return f"That is byte {address - best.raw} of {where}, {granted}"
-    return f"The nearest is {where}, {distance} bytes {'after' if address < best.raw else 'before'} it"
+    if offset < 0:
+        return f"It is {_bytes(-offset)} before {where}, the nearest", offset
+    if distance:
+        return f"It is offset {offset} of {where}, {_bytes(distance)} past its end", offset
+    granted = f"which {'was' if agent in runtime.pointer_info(best.raw).accessible else 'was not'} granted to it"
+    return f"It is offset {offset} of {where}, {granted}", offset
+
+
+def _bytes(n: int) -> str:
+    return f"{n} byte{'' if n == 1 else 's'}"

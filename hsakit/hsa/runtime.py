@@ -30,6 +30,10 @@ _VARIABLES = ("HSA_ENABLE_SDMA", "HSA_ENABLE_PEER_SDMA", "HSA_REV_COPY_DIR")
 _LAST_COPIES = 1.0  # seconds that closing waits for copies in flight
 _LAST_WAITS = 5.0  # seconds that closing waits for other threads' waits to notice: they look every 50 ms
 
+# What makes the GPUs work again after a fault
+_NEW_RUNTIME = "Nothing more completes here: close every Runtime of this process, then open a new one"
+_NEW_PROCESS = "Nothing more completes in this process, and HIP has no way to start anew: go on in a new one"
+
 _environment: dict[str, str | None] = {}
 _open: set[Runtime] = set()
 _lock = threading.RLock()
@@ -39,8 +43,11 @@ class Runtime:
     """The HSA runtime: agents, signals, waits. ``with Runtime() as runtime: ...``
 
     Several may be open in a process; the library is shut down with the last. Closing destroys what is left of the
-    objects made from it, queues first. A Runtime still open when the interpreter ends is closed then.
+    objects made from it, queues first. A Runtime still open when the interpreter ends is closed then. After a memory
+    fault of a GPU nothing completes until every Runtime was closed and a new one opened.
     """
+
+    lasting = False  # whether it stays open as long as the process lives
 
     def __init__(self):
         fork.refuse()
@@ -142,7 +149,8 @@ class Runtime:
     def raise_fault(self) -> None:
         """Raise the fault that a GPU of this process had, if it had one: nothing on it completes after that."""
         if fault.record is not None:
-            raise fault.exception(self, fault.record)
+            lasting = any(each.lasting for each in _open)
+            raise fault.exception(self, fault.record, _NEW_PROCESS if lasting else _NEW_RUNTIME)
 
     def kernels(self, agent: Agent | None) -> list[str]:
         """The kernels that an agent may be running now, in words."""

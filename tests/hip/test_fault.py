@@ -26,7 +26,7 @@ def test_a_wait_raises_the_fault_of_a_kernel(script):
     except GpuMemoryFault as fault:
         assert fault.agent == device.agent and end <= fault.address < end + 4096, hex(fault.address)
         text = str(fault)
-        assert "The nearest is the buffer of 8388608 bytes at" in text and "on GPU 0, 1 bytes before it" in text, text
+        assert "It is offset 8388608 of the buffer of 8388608 bytes at" in text and "1 byte past its end" in text, text
         assert "a launch of stamp" in text, text
         print("named")
     try:

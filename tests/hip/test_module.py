@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from hsakit import codeobject, compiler
-from hsakit.ffi.errors import ClosedError, CodeObjectError, DeadlineExceeded, InvalidArgument
+from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument
 from hsakit.hip.module import Module
 from hsakit.pattern import Pattern
 
@@ -180,39 +180,15 @@ def test_held_until_done(device, latch, fill, load):
     stream.close()
 
 
-def test_refusals(device, stream, pinned, fill, load):
+def test_refusals(stream, pinned, fill):
+    with pytest.raises(InvalidArgument, match=r"argument 1 \(nbytes\) of pattern_fill is 8 bytes by value, not a po"):
+        fill.prepare(1, 256, (pinned, pinned, 0, 0))
     good = (pinned, 16, 0, base(0))
-    for wrong, said in (
-        (good[:3], "pattern_fill takes 4 arguments, not 3: dst: a pointer, nbytes: 8 bytes by value"),
-        ((1.0, *good[1:]), r"argument 0 \(dst\) of pattern_fill is a pointer: .* not float 1.0"),
-        ((pinned, pinned, 0, 0), r"argument 1 \(nbytes\) of pattern_fill is 8 bytes by value, not a pointer"),
-    ):
-        with pytest.raises(InvalidArgument, match=said):
-            fill.prepare(1, 256, wrong)
-    for grid, block, lds, said in (
-        (0, 256, 0, "grid 0"),
-        (1, 2048, 0, "at most 1024 work-items along x"),
-        (1, 512, 0, "pattern_fill takes workgroups of at most 256"),
-        (1, 256, 65537, "65537 bytes of LDS"),
-    ):
-        with pytest.raises(InvalidArgument, match=said):
-            fill.prepare(grid, block, good, lds)
-    with pytest.raises(CodeObjectError, match="no kernel 'fill'; it has pattern_compare, pattern_fill"):
-        load("pattern").kernel("fill")
+    with pytest.raises(InvalidArgument, match="pattern_fill takes workgroups of at most 256"):
+        fill.prepare(1, 512, good)
     fill.prepare(1, 256, good, lds=65536).launch(stream)  # for a kernel that declares none it only bounds occupancy
     stream.synchronize(deadline=30)
     assert (pinned.view()[:16] == Pattern(SEED, 0).bytes(0, 16)).all()
-
-
-def test_the_wrong_target_and_broken_files(device):
-    other = "gfx90a" if device.arch != "gfx90a" else "gfx942"
-    with pytest.raises(CodeObjectError, match=f"built for {other}, which does not run on {device.arch}"):
-        Module.load(compiler.kernels("latch", other), device)
-    data = compiler.kernels("latch", device.arch).read_bytes()
-    for broken in (b"", b"hello", data[: len(data) // 2], data[:-1]):
-        with pytest.raises(CodeObjectError):
-            Module.load(broken, device)
-    Module.load(data, device).close()
 
 
 def test_the_stream_of_another_device(peer, fill, pinned):
@@ -289,29 +265,3 @@ def test_hidden_arguments_are_hips(device, stream, pinned, tmp_path):
             compared += 1
             assert first[at : at + argument.size] == second[at : at + argument.size], argument
     assert compared == 13 and struct.unpack_from("<3I3H", first) == (5, 4, 3, 64, 2, 1)
-
-
-def test_an_access_beyond_a_buffer(script):
-    done = script(
-        """
-    from hsakit import compiler, hip
-    from hsakit.ffi.errors import GpuMemoryFault
-    from hsakit.hip.module import Module
-    device = hip.devices()[0]
-    memory = device.malloc(8 << 20)
-    stream = device.create_stream()
-    fill = Module.load(compiler.kernels("pattern", device.arch), device).kernel("pattern_fill")
-    launch = fill.prepare(1, 256, (memory[memory.nbytes - 4096 :], 4096, 0, 0))
-    launch.launch(stream)
-    stream.synchronize(deadline=30)
-    print("first", flush=True)
-    launch.set("nbytes", 4097)
-    launch.launch(stream)
-    try:
-        stream.synchronize(deadline=30)
-    except GpuMemoryFault as fault:
-        assert "a launch of pattern_fill" in str(fault), fault
-        print("named", fault.address - memory.address - memory.nbytes, flush=True)
-    """
-    )
-    assert (done.returncode, done.stdout) == (0, "first\nnamed 0\n"), done.stderr

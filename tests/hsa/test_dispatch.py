@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hsakit import codeobject, compiler, counters
-from hsakit.ffi.errors import ClosedError, CodeObjectError, DeadlineExceeded, InvalidArgument
+from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument
 from hsakit.hsa import Batch, barrier_and
 from hsakit.pattern import MASK, Pattern
 
@@ -292,26 +292,13 @@ def test_threads(runtime, gpu, host, fill):
         assert not wrong
 
 
-def test_refusals(runtime, gpu, host, queue, fill, load, done):
+def test_refusals(host, queue, fill, done):
     with host(4096) as memory:
+        with pytest.raises(InvalidArgument, match=r"argument 1 \(nbytes\) of pattern_fill is 8 bytes by value, not a"):
+            fill.prepare(1, 256, (memory, memory, 0, 0))
         good = (memory, 16, 0, base(0))
-        for wrong, said in (
-            (good[:3], "pattern_fill takes 4 arguments, not 3: dst: a pointer, nbytes: 8 bytes by value"),
-            ((1.0, *good[1:]), r"argument 0 \(dst\) of pattern_fill is a pointer: .* not float 1.0"),
-            ((memory, memory, 0, 0), r"argument 1 \(nbytes\) of pattern_fill is 8 bytes by value, not a pointer"),
-        ):
-            with pytest.raises(InvalidArgument, match=said):
-                fill.prepare(1, 256, wrong)
-        for grid, block, lds, said in (
-            (0, 256, 0, "grid 0"),
-            (1, 2048, 0, "GPU 0 takes at most 1024 work-items along x"),
-            (1, 512, 0, "pattern_fill takes workgroups of at most 256"),
-            (1, 256, 65537, "65537 bytes of LDS"),
-        ):
-            with pytest.raises(InvalidArgument, match=said):
-                fill.prepare(grid, block, good, lds)
-        with pytest.raises(CodeObjectError, match="no kernel 'fill'"):
-            load("pattern").kernel("fill")
+        with pytest.raises(InvalidArgument, match="pattern_fill takes workgroups of at most 256"):
+            fill.prepare(1, 512, good)
         launch = fill.prepare(1, 256, good, lds=65536)  # LDS for a kernel that declares none only bounds occupancy
         launch.launch(queue, done)
         done.wait(deadline=30)
@@ -407,43 +394,3 @@ def test_hidden_arguments(gpu, host, queue, done, tmp_path):
         "hidden_group_size_x": 64, "hidden_group_size_y": 2, "hidden_group_size_z": 1,
         "hidden_grid_dims": 3,
     }  # fmt: skip
-
-
-def test_an_access_beyond_a_buffer_names_buffer_kernel_and_packet(script):
-    done = script(
-        """
-    from hsakit import compiler
-    from hsakit.ffi.errors import GpuMemoryFault
-    from hsakit.hsa import Runtime
-    from hsakit.pattern import Pattern
-    runtime = Runtime()
-    gpu = runtime.gpus[0]
-    memory = gpu.pool("coarse").allocate(8 << 20)
-    queue, done = gpu.create_queue(64), runtime.create_signal(1)
-    fill = gpu.load(compiler.kernels("pattern", gpu.name)).kernel("pattern_fill")
-    launch = fill.prepare(1, 256, (memory[memory.nbytes - 4096 :], 4096, 0, 0))
-    launch.launch(queue, done)
-    done.wait(deadline=30)
-    done.store(1)
-    launch.set("nbytes", 4097)
-    launch.launch(queue, done)
-    try:
-        done.wait(deadline=30)
-    except GpuMemoryFault as fault:
-        assert fault.agent == gpu and memory.address + memory.nbytes <= fault.address, fault
-        text = str(fault)
-        assert f"the buffer of 8388608 bytes at 0x{memory.address:x} on GPU 0, " in text, text
-        assert "Kernels in flight there: dispatch of pattern_fill (packet 1 of queue 0 on GPU 0)" in text, text
-        print("named", fault.address - memory.address - memory.nbytes)
-    runtime.close()
-    with Runtime() as runtime:  # a fault ends what was open; opened anew, the next launch works
-        gpu = runtime.gpus[0]
-        host = runtime.cpus[0].pool("fine").allocate(4096, access=gpu)
-        fill = gpu.load(compiler.kernels("pattern", gpu.name)).kernel("pattern_fill")
-        queue, done = gpu.create_queue(64), runtime.create_signal(1)
-        fill.prepare(1, 256, (host, 4096, 0, Pattern(1, 0).base)).launch(queue, done)
-        done.wait(deadline=30)
-        print("again", (host.view() == Pattern(1, 0).bytes(0, 4096)).all())
-    """
-    )
-    assert (done.returncode, done.stdout) == (0, "named 0\nagain True\n"), done.stderr

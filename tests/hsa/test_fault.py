@@ -1,5 +1,7 @@
 """A fault is the end of a process's GPU work: each of these runs in a process of its own."""
 
+import re
+
 FAULT = """
     from hsakit.ffi.errors import GpuMemoryFault
     from hsakit.hsa import Runtime
@@ -27,8 +29,8 @@ def test_a_fault_names_address_agent_and_buffer(script):
         assert fault.agent == gpu and b.address <= fault.address < b.address + b.nbytes
         text = str(fault)
         assert text.startswith(f"GPU 0 touched 0x{fault.address:x}: page not present"), text
-        assert f"byte {fault.address - b.address} of the buffer of 8388608 bytes at 0x{b.address:x} on" in text, text
-        assert text.endswith("which was not granted to it"), text
+        assert f"offset {fault.address - b.address} of the buffer of 8388608 bytes at 0x{b.address:x} on" in text
+        assert "which was not granted to it. Nothing more completes here: close every Runtime" in text, text
         print("named")
     queue.barrier_and([copy], done)
     try:
@@ -55,4 +57,4 @@ def test_a_fault_outside_of_all_buffers_names_the_nearest(script):
 """
     )
     assert done.returncode == 0, done.stderr
-    assert "The nearest is the buffer of 8388608 bytes at 0x" in done.stdout and "on GPU 0" in done.stdout
+    assert re.search(r"It is (offset|\d+ bytes before).* the buffer of 8388608 bytes at 0x.* on GPU 0", done.stdout)
