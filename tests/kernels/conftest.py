@@ -24,7 +24,7 @@ class Bench:
 
     def put(self, array: np.ndarray, gpu: int = 0):
         """The array's bytes at the very end of a page, where its buffer ends: on the software node, where each buffer
-        has pages of its own, a byte beyond is a memory fault. (The runtime else shares blocks of 2 MiB among buffers.)"""
+        has pages of its own, a byte beyond is a memory fault. (Else small buffers share blocks of 2 MiB.)"""
         data = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
         room = -(-data.size // PAGE) * PAGE
         buffer = self._stack.enter_context(self.gpus[gpu].pool("coarse").allocate(room, access=self.gpus))
