@@ -45,8 +45,8 @@ def median(samples: Sequence[float]) -> Estimate:
     return Estimate(found.value, found.low, found.high, found.samples, float(min(samples)), float(max(samples)))
 
 
-def estimate(figure: Callable[..., float], *samples: Sequence[float]) -> Estimate:
-    """A figure of the medians of several lists of samples, of one length."""
+def estimate(figure: Callable, *samples: Sequence[float]) -> Estimate:
+    """A figure of the medians of lists of samples, all of one length. ``figure`` takes numbers, or arrays of them."""
     count = len(samples[0]) if samples else 0
     if not count or any(len(each) != count for each in samples):
         counts = [len(each) for each in samples]
@@ -54,15 +54,34 @@ def estimate(figure: Callable[..., float], *samples: Sequence[float]) -> Estimat
     value = float(figure(*(float(np.median(each)) for each in samples)))
     if count == 1:
         return Estimate(value, None, None, 1)
-    figures = [figure(*medians) for medians in _draw(samples, count)]
+    low, high = _interval(_figures(figure, samples))
+    return Estimate(value, low, high, count)
+
+
+def mean(figure: Callable, each: Sequence[Sequence[Sequence[float]]]) -> Estimate:
+    """The mean of a figure over several things, each with its own lists of samples. ``samples`` is the least count."""
+    single = [estimate(figure, *samples) for samples in each]
+    value = float(np.mean([one.value for one in single]))
+    count = min(one.samples for one in single)
+    if count == 1:
+        return Estimate(value, None, None, 1)
+    low, high = _interval(np.mean([_figures(figure, samples, seed) for seed, samples in enumerate(each)], axis=0))
+    return Estimate(value, low, high, count)
+
+
+def _figures(figure: Callable, samples: Sequence[Sequence[float]], seed: int = 0) -> np.ndarray:
+    return figure(*_draw(samples, len(samples[0]), seed))
+
+
+def _interval(figures: np.ndarray) -> tuple[float, float]:
     low, high = np.quantile(figures, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value, float(low), float(high), count)
+    return float(low), float(high)
 
 
-def _draw(samples: Sequence[Sequence[float]], count: int) -> np.ndarray:
-    """DRAWS lines: the medians of every list over the same rounds, drawn with replacement."""
-    rounds = np.random.default_rng(_SEED).integers(0, count, (DRAWS, count))
-    return np.stack([np.median(np.asarray(each, dtype=float)[rounds], axis=1) for each in samples], axis=1)
+def _draw(samples: Sequence[Sequence[float]], count: int, seed: int = 0) -> np.ndarray:
+    """For each list DRAWS medians, over the same rounds for all lists, drawn with replacement."""
+    rounds = np.random.default_rng([_SEED, seed]).integers(0, count, (DRAWS, count))
+    return np.stack([np.median(np.asarray(each, dtype=float)[rounds], axis=1) for each in samples])
 
 
 @dataclass(frozen=True)
@@ -101,5 +120,5 @@ def _apart(a: Sequence[float], b: Sequence[float]) -> Estimate:
         return Estimate(value, None, None, 1)
     rng = np.random.default_rng(_SEED)
     drawn = [np.median(rng.choice(np.asarray(each, dtype=float), (DRAWS, len(each))), axis=1) for each in (a, b)]
-    low, high = np.quantile(drawn[1] / drawn[0] - 1, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Estimate(value, float(low), float(high), min(len(a), len(b)))
+    low, high = _interval(drawn[1] / drawn[0] - 1)
+    return Estimate(value, low, high, min(len(a), len(b)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hsakit.ffi.errors import InvalidArgument
@@ -57,6 +57,10 @@ class Scenario:
     def __str__(self) -> str:
         shape = f"{self.dtype}:{self.m}x{self.n}x{self.k}" + (f":{self.layout}" if self.layout != "nn" else "")
         return f"{shape}+{self.collective}:{format_size(self.nbytes)}"
+
+    def as_json(self) -> dict:
+        """What a row says of it."""
+        return asdict(self) | {"gemm": str(self).partition("+")[0], "gemm_bytes": self.gemm_bytes, "flops": self.flops}
 
     @property
     def flops(self) -> int:

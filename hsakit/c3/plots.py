@@ -1,0 +1,128 @@
+"""Figures drawn by matplotlib, an optional dependency that is loaded when the first one is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from hsakit.c3.figures import Figure, Series
+from hsakit.ffi.errors import HsakitError
+
+_ROW = 10  # groups of bars in a row of axes: more would be too thin to read
+
+
+class PlotError(HsakitError):
+    """Nothing can be drawn here."""
+
+
+def available() -> bool:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def draw(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG."""
+    if not available():
+        raise PlotError("plots need matplotlib: pip install 'hsakit[plot]'")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    rows = _rows(figure)
+    canvas = Canvas(figsize=(11, 1.2 + 3.2 * len(rows)), layout="constrained", dpi=110)
+    FigureCanvasAgg(canvas)
+    axes = canvas.subplots(len(rows), 1, squeeze=False)[:, 0]
+    if figure.bars:
+        limits = _limits(figure)
+        for each, names in zip(axes, rows):
+            _bars(each, figure, names)
+            each.set_ylim(*limits)
+    else:
+        _lines(axes[0], figure)
+    for each in axes:
+        for name, value in figure.lines.items():
+            each.axhline(value, color="0.4", linewidth=0.9, linestyle="--", zorder=1)
+            each.annotate(
+                name, (1.003, value), xycoords=("axes fraction", "data"), fontsize=8, color="0.3", va="center"
+            )
+        each.set_ylabel(figure.y)
+        each.grid(axis="y" if figure.bars else "both", color="0.9", zorder=0)
+        each.spines[["top", "right"]].set_visible(False)
+    if len(figure.series) > 1:
+        axes[0].legend(
+            fontsize=8, ncols=min(6, len(figure.series)), loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False
+        )
+    canvas.suptitle(figure.title, fontsize=12)
+    canvas.savefig(path, metadata={"Software": None})
+
+
+def _rows(figure: Figure) -> list[Sequence]:
+    """The names along x, in rows of about equal length that can be read."""
+    if not figure.bars:
+        return [()]
+    names = list(dict.fromkeys(x for series in figure.series for x in series.x))
+    count = max(1, math.ceil(len(names) / (_ROW if len(figure.series) > 1 else 2 * _ROW)))
+    size = math.ceil(len(names) / count)
+    return [names[i : i + size] for i in range(0, len(names), size)]
+
+
+def _limits(figure: Figure) -> tuple[float, float]:
+    """One scale for all rows."""
+    values = [y for series in figure.series for y in series.y] + list(figure.lines.values())
+    values += [end for series in figure.series for interval in series.intervals if interval for end in interval]
+    low, high = min(0.0, *values), max(0.0, *values)
+    room = 0.06 * (high - low or 1.0)
+    return (low - room if low < 0 else 0.0), high + room
+
+
+def _errors(series: Series, chosen: Sequence[int]) -> list[list[float]] | None:
+    if not any(series.intervals[i] for i in chosen if i < len(series.intervals)):
+        return None
+    ends = [series.intervals[i] or (series.y[i], series.y[i]) for i in chosen]
+    below = [max(0.0, series.y[i] - low) for i, (low, _) in zip(chosen, ends)]
+    above = [max(0.0, high - series.y[i]) for i, (_, high) in zip(chosen, ends)]
+    return [below, above]
+
+
+def _bars(axes, figure: Figure, names: Sequence) -> None:
+    width = 0.84 / len(figure.series)
+    for number, series in enumerate(figure.series):
+        chosen = [i for i, x in enumerate(series.x) if x in names]
+        at = [names.index(series.x[i]) + (number - (len(figure.series) - 1) / 2) * width for i in chosen]
+        color = "0.75" if series.name in ("ideal", "paper") and len(figure.series) > 1 else _color(number)
+        axes.bar(
+            at,
+            [series.y[i] for i in chosen],
+            width * 0.92,
+            label=series.name,
+            color=color,
+            yerr=_errors(series, chosen),
+            error_kw={"elinewidth": 0.8, "capsize": 1.5},
+            zorder=2,
+        )
+    turned = 30 if max(map(len, map(str, names))) * len(names) > 90 else 0
+    axes.set_xticks(range(len(names)), names, fontsize=8, rotation=turned, ha="right" if turned else "center")
+    axes.set_xlim(-0.6, len(names) - 0.4)
+
+
+def _lines(axes, figure: Figure) -> None:
+    for number, series in enumerate(figure.series):
+        chosen = range(len(series.x))
+        axes.errorbar(
+            series.x, series.y, yerr=_errors(series, chosen), marker="o", markersize=4, linewidth=1.3, capsize=2,
+            label=series.name, color=_color(number), zorder=2,
+        )  # fmt: skip
+    if figure.log_x:
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.set_xlabel(figure.x)
+
+
+def _color(number: int) -> str:
+    # Okabe and Ito's colours, which the colour-blind tell apart, then darker ones.
+    colors = "#0072B2 #E69F00 #009E73 #CC79A7 #56B4E9 #D55E00 #7A5195 #8C6D31 #2F4B7C #A05195 #4D7C0F #7F7F7F".split()
+    return colors[number % len(colors)]
