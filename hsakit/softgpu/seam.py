@@ -7,7 +7,6 @@ bytes are the node's.
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import errno
 import logging
@@ -15,6 +14,8 @@ import os
 import re
 import threading
 import time
+import weakref
+from functools import partial
 
 from . import got
 from .driver import Driver
@@ -34,6 +35,16 @@ LAST_HANDLERS = 0.5  # seconds that the end of the process waits for them
 TEARDOWN = ("ioctl", "amdgpu_device_deinitialize")
 GET_FD = b"amdgpu_device_get_fd"
 
+# int PyThreadState_SetAsyncExc(unsigned long id, PyObject *exc): raises in that thread as soon as it runs Python.
+# Called by a weak reference, which adds itself as a third argument.
+_raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object, ctypes.py_object)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+
+
+class _Leaving:
+    """A local of a callback's frame: it ends after the frame's last line of Python."""
+
 
 class Seam:
     """The replaced functions.  Lives as long as the process: the libraries hold their addresses."""
@@ -41,6 +52,10 @@ class Seam:
     def __init__(self, driver: Driver):
         self._driver = driver
         self._inside: set[int] = set()  # threads inside an ioctl of ours
+        self._main = threading.main_thread().ident  # the thread in which Python runs the handlers of signals
+        self._interrupt: type[BaseException] | None = None  # what one raised while the main thread was in an ioctl
+        self._again: type[BaseException] | None = None  # what was set to be raised again
+        self._leaving: weakref.ref | None = None
         self._waiting: dict[int, bool] = {}  # threads that have waited for events, by their number: whether they do now
         self._root = os.fsencode(driver.tree.root)
         # libdrm's device handles: opaque to everyone but the functions below
@@ -82,21 +97,23 @@ class Seam:
 
         One that is no mistake of ours comes from a signal's handler, which Python ran because its main thread was
         here: Ctrl-C.  The call fails with EINTR, upon which the thunk repeats it, as after any signal; the exception is
-        raised again in the main thread once that has left us, as it is where a system call keeps the thread in C."""
-        if issubclass(kind, Exception):
+        raised again where the main thread is back from the libraries, as it is where a system call keeps it in C."""
+        again = kind is self._again and traceback.tb_next is None  # at a callback's first line, not from within it
+        if issubclass(kind, Exception) and not again:
             log.error("internal error of the software node", exc_info=(kind, exception, traceback))
             ffi.errno = errno.EIO
             return
         ffi.errno = errno.EINTR
-        _thread.start_new_thread(self._raise_later, (exception.kind if kind is Interrupted else kind,))
+        self._interrupt = exception.kind if kind is Interrupted else kind
 
-    def _raise_later(self, kind) -> None:
-        main = threading.main_thread().ident
-        assert main is not None  # it was here
-        time.sleep(2e-4)  # or it would hit the error handler
-        while main in self._inside:
-            time.sleep(2e-4)
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(kind))
+    def _raise_later(self) -> _Leaving:
+        """For the last local of a callback: when its frame goes, and no line of Python is left between here and the
+        library, what interrupted the main thread is set to be raised in the next one.  That is the program's, unless
+        the library calls once more; then it is taken again, and raised after that call."""
+        leaving = _Leaving()
+        self._leaving = weakref.ref(leaving, partial(_raise_in, self._main, self._interrupt))
+        self._again, self._interrupt = self._interrupt, None
+        return leaving
 
     def close(self) -> None:
         """End with the interpreter: no thread of the libraries may enter Python once it is finalized.
@@ -162,11 +179,14 @@ class Seam:
         try:
             if number is not None:
                 self._waiting[number] = True
-            return self._driver.ioctl(request, argument)
+            result = self._driver.ioctl(request, argument)
         finally:
             if number is not None:
                 self._waiting[number] = False
             self._inside.discard(thread)
+        if self._interrupt is not None and thread == self._main:
+            _leaving = self._raise_later()
+        return result
 
     # -- libdrm ----------------------------------------------------------------------------------------------------
 
