@@ -94,7 +94,8 @@ class AqlQueue:
 
     def ring_doorbell(self, value: int) -> None:
         # Two producers may ring out of order: what was announced stays announced, and a lower number may have
-        # overwritten a higher one before it was seen. So a ring announces all that the write index has, too.
+        # overwritten a higher one before it was seen. So a ring announces all that the write index has, too: more than
+        # hardware would take, see Q10 in docs/ledger.md.
         self.doorbell = max(self.doorbell, value)
         place = self._space.find(self._write_at)
         if place is not None and self.gpu in place.gpus:

@@ -114,6 +114,17 @@ def test_batches_wrap(runtime, queue):
     counted.close()
 
 
+def test_every_submission_rings_its_last_packet(runtime, queue, monkeypatch):
+    rung, ring = [], queue._ring_doorbell
+    monkeypatch.setattr(queue, "_ring_doorbell", lambda doorbell, value: (rung.append(value), ring(doorbell, value)))
+    with runtime.create_signal(1) as done:
+        queue.barrier_and()
+        queue.submit_batch([barrier_and() for _ in range(5)])
+        queue.barrier_and([], done)
+        done.wait(deadline=10)
+    assert rung == [0, 5, 6]
+
+
 def test_a_batch_is_complete_or_not_there(runtime, queue):
     with runtime.create_signal(2) as done:
         with pytest.raises(InvalidArgument, match="a batch of 65 packets does not fit the ring of 64"):
