@@ -18,13 +18,25 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
+    from typing_extensions import Self  # of mypy's; Python 3.10 has none
 
     from hsakit.counters import Tally
     from hsakit.cumask import CuMask
 
 
+class Closable(Protocol):
+    """What is given up by ``close()``, twice as well as once, or at the end of a ``with``."""
+
+    def close(self) -> None:
+        """Give it up; it is destroyed when no work in flight uses it."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc) -> None: ...
+
+
 @runtime_checkable
-class Signal(Protocol):
+class Signal(Closable, Protocol):
     """A 64-bit value in memory that queues, engines, kernels and the host read and write."""
 
     @property
@@ -44,8 +56,6 @@ class Signal(Protocol):
     @property
     def times(self) -> tuple[int, int]:
         """Start and end of the one work that it completed, in nanoseconds of the platform's one domain."""
-
-    def close(self) -> None: ...
 
 
 @runtime_checkable
@@ -69,11 +79,8 @@ class Span(Protocol):
 
 
 @runtime_checkable
-class Buffer(Span, Protocol):
+class Buffer(Span, Closable, Protocol):
     """Memory that was allocated."""
-
-    def close(self) -> None:
-        """Give it up; freed when no work in flight uses it."""
 
 
 @runtime_checkable
@@ -100,7 +107,7 @@ class Work(Protocol):
 
 
 @runtime_checkable
-class Queue(Place, Protocol):
+class Queue(Place, Closable, Protocol):
     """A queue of one GPU: every work starts when the one before is complete."""
 
     def prepare(self, launch: Any = None, after: Iterable[Any] = (), completion: Any = None) -> Work:
@@ -110,8 +117,6 @@ class Queue(Place, Protocol):
 
     def drain(self, deadline: float = 30.0) -> None:
         """Wait for everything submitted."""
-
-    def close(self) -> None: ...
 
 
 @runtime_checkable
