@@ -55,7 +55,7 @@ class Compiler:
 
 
 def kernels_source(family: str) -> Path:
-    """The source file of a family of kernels: gemm, copy, latch, pattern or census."""
+    """The source file of a family of kernels, such as gemm."""
     path = _sources() / f"{family}.hip"
     if not path.is_file():
         raise InvalidArgument(f"no kernel family {family!r}; there are {', '.join(families())}")

@@ -27,14 +27,22 @@ PLACE = np.dtype([("xcc", "<u4"), ("se", "<u4"), ("cu", "<u4"), ("hw_id", "<u4")
 MISMATCH = np.dtype([("count", "<u8"), ("first", "<u8")])  # set to (0, NOWHERE) before a comparison
 MEMBER = np.dtype([("value", "<u8"), ("offset", "<u8")])  # of a gate: a signal's address; ticks from the release
 REPORT = np.dtype([("state", "<u8"), ("start", "<u8"), ("end", "<u8"), ("looks", "<u8")])
+BLOCK = np.dtype([("src", "<u8"), ("nbytes", "<u8"), ("first", "<u4"), ("targets", "<u4")])  # of an exchange
+TARGET = np.dtype([("dst", "<u8"), ("flag", "<u8")])
+RUNS = np.dtype([("arrived", "<u8"), ("complete", "<u8")])
+STEP = np.dtype([("src", "<u8"), ("out", "<u8"), ("nbytes", "<u8"), ("receive", "<u4"), ("send", "<u4")])  # of a ring
 NOWHERE = (1 << 64) - 1
 RELEASED, TIMED_OUT = 1, 2  # states of a latch's report
-PEERS = 8  # at most, of one push
+SENT_TO, TAKEN_BY = 1, 2  # what a rank of a ring waited for in vain: the previous rank's slice, the next one's slot
+SOURCES = 8  # at most, of one reduction
+SLOTS, SLICE = 4, 32768  # of a ring, where the caller names none
 
 _WORKGROUP = 256
 _TILE = 16384  # bytes that a workgroup copies at a time
 _PER_CU = 4  # workgroups a CU that saturate its memory, where the caller names no number
+_COUNTERS = 64  # bytes of a workgroup's counters in a ring
 _ITEMSIZE = {"f32": 4, "f16": 2, "bf16": 2}
+_SUMMED = {**_ITEMSIZE, "i32": 4}
 _SIDE = {"f32": 64, "f16": 128, "bf16": 128}  # of a workgroup's tile of C
 _LAYOUTS = ("nn", "nt", "tn", "tt")
 
@@ -126,60 +134,127 @@ class Kernels:
             "copy", "copy", self._workgroups(workgroups, nbytes), {"dst": dst, "src": src, "nbytes": nbytes}, **options
         )
 
-    def push_all(
+    # Sums, and what ranks of a collective do
+
+    def reduce(self, dtype: str, dst: Span, src: Sequence[Span], *, workgroups: int | None = None, **options):
+        """The element-wise sum of 1 to 8 sources, in their order, each as large as ``dst``, which may be one of them.
+
+        Elements are ``f32``, ``f16``, ``bf16`` or ``i32`` and aligned to their size; 16-bit floats are summed in f32
+        and rounded once. Sums of more take a launch for each 7 more, with ``dst`` among the sources.
+        """
+        itemsize = _check_summed(dtype)
+        if not 1 <= len(src) <= SOURCES:
+            raise InvalidArgument(f"{len(src)} sources: a reduction has 1 to {SOURCES}")
+        count, rest = divmod(dst.nbytes, itemsize)
+        if rest:
+            raise InvalidArgument(f"dst: {dst!r} is no whole number of elements of {itemsize} bytes")
+        for name, each in (("dst", dst), *((f"src[{p}]", each) for p, each in enumerate(src))):
+            _check_room(name, each, dst.nbytes)
+            _check_aligned(name, each, itemsize)
+        arguments = {"dst": dst, "src": _addresses(src), "sources": len(src), "count": count}
+        grid = self._workgroups(workgroups, dst.nbytes)
+        launch = self._prepare("reduce", f"reduce_{dtype}", grid, arguments, **options)
+        launch.set("src", arguments["src"], hold=src)
+        return launch
+
+    def exchange(
         self,
-        dst: Sequence[Span],
-        src: Span,
-        nbytes: int | None = None,
+        blocks: Span,
+        targets: Span,
+        runs: Span,
+        inbox: Span,
+        late: Span,
         *,
-        flags: Sequence[Span] = (),
-        value: int = 1,
-        arrived: Span | None = None,
-        workgroups: int | None = None,
+        senders: int,
+        workgroups: int,
+        limit: int = NOWHERE,
+        hold: Sequence[Span] = (),
         **options,
     ):
-        """Copy ``src`` to every one of up to 8 destinations, reading it once: the sending half of an all-gather.
+        """One rank's part of a collective in which every rank writes straight into others' memory.
 
-        With ``flags``, one for each destination in its peer's fine-grained memory, each is set to ``value`` (64 bits)
-        when all bytes are visible there; ``arrived`` is 4 bytes of the GPU's own memory, 0 before.
+        ``blocks`` are BLOCKs, each for so many of the TARGETs in ``targets``. When all bytes are there, the flag of
+        every target is raised; then it waits until the first ``senders`` 64-bit flags in ``inbox``, this rank's own
+        fine-grained memory, were raised as often. ``runs`` is one RUNS of the GPU's own memory. It and all flags are
+        zeros before the first run. Blocks may have 0 bytes.
+
+        ``late`` (8 bytes, 0 before) becomes 1 + the number of a flag that did not come within ``limit`` looks: runs and
+        flags are then to be set to zeros. ``hold`` names the buffers that blocks and targets have only addresses of.
         """
-        nbytes = src.nbytes if nbytes is None else nbytes
-        _check_room("src", src, nbytes)
-        return self._push("push_all", dst, {"src": src}, (), nbytes, flags, value, arrived, workgroups, options)
-
-    def push_each(
-        self,
-        dst: Sequence[Span],
-        src: Sequence[Span],
-        nbytes: int | None = None,
-        *,
-        flags: Sequence[Span] = (),
-        value: int = 1,
-        arrived: Span | None = None,
-        workgroups: int | None = None,
-        **options,
-    ):
-        """Copy ``src[p]`` to ``dst[p]`` for up to 8 peers, all at once: the sending half of an all-to-all. Flags are as
-        for ``push_all``."""
-        if len(src) != len(dst):
-            raise InvalidArgument(f"{len(src)} sources for {len(dst)} destinations: one for each")
-        nbytes = src[0].nbytes if nbytes is None and src else nbytes or 0
-        for p, each in enumerate(src):
-            _check_room(f"src[{p}]", each, nbytes)
-        packed = {"src": _addresses(src)}
-        return self._push("push_each", dst, packed, src, nbytes, flags, value, arrived, workgroups, options)
-
-    def wait_flags(self, flags: Span, peers: int, late: Span, *, value: int = 1, limit: int = NOWHERE, **options):
-        """Wait until the first ``peers`` (at most 64) 64-bit flags are ``value`` or more, looking ``limit`` times.
-
-        ``late`` (8 bytes) gets a bit for each peer whose flag did not come.
-        """
-        if not 1 <= peers <= 64:
-            raise InvalidArgument(f"{peers!r} flags: a wave looks at 1 to 64")
-        _check_room("flags", flags, 8 * peers)
+        for name, table, kind in (("blocks", blocks, BLOCK), ("targets", targets, TARGET)):
+            if table.nbytes % kind.itemsize:
+                raise InvalidArgument(f"{name}: {table!r} is no whole number of {name} of {kind.itemsize} bytes")
+        _check_room("runs", runs, RUNS.itemsize)
+        _check_room("inbox", inbox, 8 * senders)
         _check_room("late", late, 8)
-        arguments = {"flags": flags, "peers": peers, "value": value, "limit": limit, "late": late}
-        return self._prepare("copy", "wait_flags", 1, arguments, **options)
+        arguments = {
+            "blocks": blocks,
+            "count": blocks.nbytes // BLOCK.itemsize,
+            "targets": targets,
+            "told": targets.nbytes // TARGET.itemsize,
+            "runs": runs,
+            "inbox": inbox,
+            "senders": senders,
+            "limit": limit,
+            "late": late,
+        }
+        launch = self._prepare("exchange", "exchange", workgroups, arguments, **options)
+        launch.set("blocks", blocks, hold=hold)
+        return launch
+
+    def ring(
+        self,
+        steps: Span,
+        longest: int,
+        ring: tuple[Span, Span, Span],
+        late: Span,
+        *,
+        workgroups: int,
+        dtype: str | None = None,
+        slots: int = SLOTS,
+        slice_: int = SLICE,
+        limit: int = NOWHERE,
+        hold: Sequence[Span] = (),
+        **options,
+    ):
+        """One rank's part of a collective in which every rank sends to the next one only (``kernels_src/ring.hip``).
+
+        ``steps`` are STEPs, as many on every rank, ``longest`` is the largest ``nbytes`` of any of any rank. ``ring``
+        is fine-grained memory of this rank, of the next and of the previous one, each of ``ring_nbytes`` bytes, zeros
+        before the first run. All ranks have the same ``workgroups``, ``slots`` (at least 2) and ``slice_`` (bytes, a
+        multiple of 16). With ``dtype`` a step that both receives and has a source adds.
+
+        ``late`` (8 bytes, 0 before) becomes SENT_TO or TAKEN_BY, with the step's number from bit 8 on, where a
+        neighbour was not there after ``limit`` looks: the ring's memory is then to be set to zeros. ``hold`` names the
+        buffers of the steps, which have only their addresses.
+        """
+        if dtype is not None:
+            _check_summed(dtype)
+        if slots < 2 or slice_ < 16 or slice_ % 16 or workgroups < 1:
+            raise InvalidArgument(
+                f"a ring of {workgroups} workgroups, {slots} slots, slices of {slice_} bytes: at least 1 workgroup and "
+                "2 slots, slices of a multiple of 16 bytes"
+            )
+        if steps.nbytes % STEP.itemsize:
+            raise InvalidArgument(f"steps: {steps!r} is no whole number of STEPs of {STEP.itemsize} bytes")
+        for name, each in zip(("mine", "next", "previous"), ring):
+            _check_room(name, each, ring_nbytes(workgroups, slots, slice_))
+            _check_aligned(name, each, 16)
+        _check_room("late", late, 8)
+        words = np.zeros(1, np.dtype([("memory", "<u8", 3), ("slots", "<u4"), ("slice", "<u4")]))
+        words[0] = ([each.address for each in ring], slots, slice_)
+        arguments = {
+            "ring": words,
+            "steps": steps,
+            "count": steps.nbytes // STEP.itemsize,
+            "longest": longest,
+            "limit": limit,
+            "late": late,
+        }
+        launch = self._prepare("ring", f"ring_{dtype or 'copy'}", workgroups, arguments, **options)
+        launch.set("ring", words, hold=ring)
+        launch.set("steps", steps, hold=hold)
+        return launch
 
     # Patterns
 
@@ -249,29 +324,6 @@ class Kernels:
         """Do nothing: what a launch costs."""
         return self._prepare("latch", "empty", workgroups, {}, **options)
 
-    def _push(self, name, dst, source, sources, nbytes, flags, value, arrived, workgroups, options):
-        if not 1 <= len(dst) <= PEERS:
-            raise InvalidArgument(f"{len(dst)} destinations: a push has 1 to {PEERS}")
-        for p, each in enumerate(dst):
-            _check_room(f"dst[{p}]", each, nbytes)
-        arguments = {"dst": _addresses(dst), **source, "peers": len(dst), "nbytes": nbytes}
-        if flags:
-            if len(flags) != len(dst) or arrived is None:
-                raise InvalidArgument(f"{len(flags)} flags for {len(dst)} destinations: one for each, and arrived=")
-            for p, each in enumerate(flags):
-                _check_room(f"flags[{p}]", each, 8)
-            _check_room("arrived", arrived, 4)
-            name += "_flag"
-            arguments |= {"flags": _addresses(flags), "value": value, "arrived": arrived}
-        launch = self._prepare("copy", name, self._workgroups(workgroups, nbytes), arguments, **options)
-        # Addresses within a struct say nothing of the buffers: those are named here.
-        launch.set("dst", arguments["dst"], hold=dst)
-        if sources:
-            launch.set("src", arguments["src"], hold=sources)
-        if flags:
-            launch.set("flags", arguments["flags"], hold=flags)
-        return launch
-
     def _prepare(self, family: str, name: str, grid: Extent, arguments: dict, **options):
         kernel = self.kernel(family, name)
         return kernel.prepare(grid, kernel.info.max_workgroup_size, arguments, **options)
@@ -281,10 +333,26 @@ class Kernels:
         return asked if asked is not None else max(1, min(-(-nbytes // _TILE), _PER_CU * self.gpu.cu_count))
 
 
+def ring_nbytes(workgroups: int, slots: int = SLOTS, slice_: int = SLICE) -> int:
+    """The bytes of a rank's memory for a ring: for every workgroup its counters and its slots."""
+    return workgroups * (_COUNTERS + slots * slice_)
+
+
 def _addresses(memory: Sequence[Span]) -> np.ndarray:
-    packed = np.zeros(PEERS, np.uint64)
+    packed = np.zeros(SOURCES, np.uint64)
     packed[: len(memory)] = [each.address for each in memory]
     return packed
+
+
+def _check_summed(dtype: str) -> int:
+    if dtype not in _SUMMED:
+        raise InvalidArgument(f"sums of {dtype!r}: there are {', '.join(_SUMMED)}")
+    return _SUMMED[dtype]
+
+
+def _check_aligned(name: str, memory: Span, alignment: int) -> None:
+    if memory.address % alignment:
+        raise InvalidArgument(f"{name}: {memory!r} is not aligned to {alignment} bytes")
 
 
 def _check_room(name: str, memory: Span, nbytes: int) -> None:

@@ -48,3 +48,17 @@ static inline __device__ u64 read_flag(const GLOBAL u64* flag) {
 static inline __device__ void write_flag(GLOBAL u64* flag, u64 value) {
     __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
+
+// Counters that only go up, without ordering: a fence before the one and after the other makes it a hand-off, and
+// spares what a release or acquire of every look would cost.
+static inline __device__ void tell(GLOBAL u64* counter, u64 value) {
+    __hip_atomic_store(counter, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM);
+}
+// Looks until it is `value` or more, at most `limit` times.
+static inline __device__ bool reached(const GLOBAL u64* counter, u64 value, u64 limit) {
+    for (u64 look = 0; look < limit; ++look) {
+        if (__hip_atomic_load(counter, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_SYSTEM) >= value) return true;
+        __builtin_amdgcn_s_sleep(2);
+    }
+    return false;
+}

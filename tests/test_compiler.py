@@ -8,7 +8,7 @@ import pytest
 from hsakit import codeobject, compiler
 from hsakit.ffi.errors import CompilerNotFound, InvalidArgument, KernelBuildError
 
-FAMILIES = ["census", "copy", "gemm", "latch", "pattern"]
+FAMILIES = ["census", "copy", "exchange", "gemm", "latch", "pattern", "reduce", "ring"]
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_rocm_path_comes_first_and_newest_clang_of_debian(own_cache, tmp_path, m
 
 def test_family_names():
     assert compiler.families() == FAMILIES
-    with pytest.raises(InvalidArgument, match="no kernel family 'gem'; there are census, copy, gemm"):
+    with pytest.raises(InvalidArgument, match="no kernel family 'gem'; there are census, copy, exchange"):
         compiler.kernels("gem", "gfx942")
 
 

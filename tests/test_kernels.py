@@ -6,7 +6,22 @@ import numpy as np
 import pytest
 
 from hsakit.ffi.errors import ClosedError, InvalidArgument
-from hsakit.kernels import MISMATCH, NOWHERE, PLACE, RELEASED, REPORT, TIMED_OUT, Kernels
+from hsakit.kernels import (
+    BLOCK,
+    MISMATCH,
+    NOWHERE,
+    PLACE,
+    RELEASED,
+    REPORT,
+    RUNS,
+    SENT_TO,
+    STEP,
+    TAKEN_BY,
+    TARGET,
+    TIMED_OUT,
+    Kernels,
+    ring_nbytes,
+)
 from hsakit.pattern import Pattern
 
 PATTERN = Pattern(3, 1)
@@ -128,53 +143,69 @@ def test_copy(place, kernels, nbytes, workgroups):
     assert (dst.view()[2:] == 0xA5).all() and (dst.view()[:2] == PATTERN.bytes(0, 2)).all()
 
 
-def test_push_all(place, kernels):
-    nbytes, peers = 40_001, 3
-    src, dst = place.host(nbytes), [place.host(nbytes) for _ in range(peers)]
-    flags, arrived, late = place.host(8 * peers), place.device(4), place.host(8)
-    src.view()[:] = PATTERN.bytes(0, nbytes)
-    place.put(arrived, np.zeros(1, np.uint32))
-    run(place, kernels.push_all(dst, src))
-    for each in dst:
-        assert (each.view() == PATTERN.bytes(0, nbytes)).all()
-        each.view()[:] = 0
-    flags.view()[:] = 0
-    late.view()[:] = 0xFF
-    launch = kernels.push_all(
-        dst, src, flags=[flags[8 * p : 8 * p + 8] for p in range(peers)], value=9, arrived=arrived
+def test_exchange(place, kernels):
+    """Between two halves of one GPU's memory: a block for two targets, one of another size, flags, a late one."""
+    src, dst = place.host(30_000), [place.host(30_000) for _ in range(3)]
+    src.view()[:] = PATTERN.bytes(0, 30_000)
+    tables, inbox, late, runs = place.host(1024), place.host(24), place.host(8), place.device(RUNS.itemsize)
+    inbox.view()[:] = late.view()[:] = 0
+    place.put(runs, np.zeros(2, np.uint64))
+    blocks = tables[: 2 * BLOCK.itemsize]
+    targets = tables[512 : 512 + 3 * TARGET.itemsize]
+    blocks.view(BLOCK)[:] = [(src.address, 30_000, 0, 2), (src.address + 5, 999, 2, 1)]
+    targets.view(TARGET)[:] = [(each.address, inbox.address + 8 * p) for p, each in enumerate(dst)]
+    launch = kernels.exchange(
+        blocks, targets, runs, inbox, late, senders=3, workgroups=3, limit=50, hold=[src, *dst]
     )
+    assert {src.handle(), *(each.handle() for each in dst)} <= set(launch.buffers())
+    for run_ in (1, 2):
+        for each in dst:
+            each.view()[:] = 0xA5
+        run(place, launch)
+        assert (dst[0].view() == src.view()).all() and (dst[1].view() == src.view()).all()
+        assert (dst[2].view()[:999] == src.view()[5:1004]).all() and (dst[2].view()[999:] == 0xA5).all()
+        assert list(inbox.view(np.uint64)) == [run_] * 3 and late.view(np.uint64)[0] == 0
+    targets.view(TARGET)["flag"][1] = 0
     run(place, launch)
-    assert (flags.view(np.uint64) == 9).all()
-    run(place, kernels.wait_flags(flags, peers, late, value=9, limit=10))
-    assert late.view(np.uint64)[0] == 0
-    run(place, kernels.wait_flags(flags, peers, late, value=10, limit=10))
-    assert late.view(np.uint64)[0] == 0b111
-    assert all((each.view() == PATTERN.bytes(0, nbytes)).all() for each in dst)
+    assert late.view(np.uint64)[0] == 2 and list(inbox.view(np.uint64)) == [3, 2, 3]
 
 
-def test_push_each(place, kernels):
-    nbytes, peers = 20_001, 3
-    src, dst = ([place.host(nbytes) for _ in range(peers)] for _ in range(2))
-    flags, arrived = place.host(8 * peers), place.device(4)
-    place.put(arrived, np.zeros(1, np.uint32))
-    flags.view()[:] = 0
+def test_reduce(place, kernels):
+    src = [place.host(4 * 10_001) for _ in range(3)]
+    dst = place.host(4 * 10_001)
     for p, each in enumerate(src):
-        each.view()[:] = Pattern(4, p).bytes(0, nbytes)
-    run(place, kernels.push_each(dst, src, workgroups=2))
-    for p, each in enumerate(dst):
-        assert (each.view() == Pattern(4, p).bytes(0, nbytes)).all()
-        each.view()[:] = 0xA5
-    raised = [flags[8 * p : 8 * p + 8] for p in range(peers)]
-    run(place, kernels.push_each(dst, src, nbytes - 1, flags=raised, arrived=arrived))
-    assert (flags.view(np.uint64) == 1).all()
-    for p, each in enumerate(dst):
-        assert (each.view()[:-1] == Pattern(4, p).bytes(0, nbytes - 1)).all() and each.view()[-1] == 0xA5
+        each.view(np.int32)[:] = np.arange(10_001) * (p + 1) - 5
+    run(place, kernels.reduce("i32", dst, src))
+    assert (dst.view(np.int32) == np.arange(10_001) * 6 - 15).all()
+    run(place, kernels.reduce("i32", src[1], src, workgroups=2))
+    assert (src[1].view() == dst.view()).all()
+    assert {src[0].handle(), dst.handle()} <= set(kernels.reduce("f16", dst, src).buffers())
 
 
-def test_pushes_hold_their_buffers(place, kernels):
-    src, dst = place.host(100), [place.host(100) for _ in range(2)]
-    launch = kernels.push_each(dst, [src, src])
-    assert {src.handle(), *(each.handle() for each in dst)} == set(launch.buffers())
+def test_ring_of_one_rank_and_a_neighbour_that_does_not_come(place, kernels):
+    source, target = place.host(100_001), place.host(100_001)
+    memory, late, table = place.host(ring_nbytes(2, 2, 4096)), place.host(8), place.host(2 * STEP.itemsize)
+    memory.view()[:] = late.view()[:] = 0
+    source.view()[:] = PATTERN.bytes(0, 100_001)
+    steps = table.view(STEP)
+
+    def go(limit=NOWHERE):
+        settings = {"workgroups": 2, "slots": 2, "slice_": 4096, "limit": limit, "hold": [source, target]}
+        launch = kernels.ring(table, 100_001, (memory, memory, memory), late, **settings)
+        assert {source.handle(), target.handle(), memory.handle()} <= set(launch.buffers())
+        run(place, launch)
+        return int(late.view(np.uint64)[0])
+
+    # to itself: what it sends in the first step it receives in the second
+    steps[:] = [(source.address, 0, 100_001, 0, 1), (0, target.address, 100_001, 1, 0)]
+    for _ in range(2):
+        target.view()[:] = 0
+        assert go() == 0 and (target.view() == source.view()).all()
+    steps[:] = [(source.address, 0, 100_001, 0, 0), (0, target.address, 100_001, 1, 0)]
+    assert go(limit=5) == 1 << 8 | SENT_TO
+    late.view()[:] = memory.view()[:] = 0
+    steps[:] = [(source.address, 0, 100_001, 0, 1), (0, 0, 0, 0, 0)]
+    assert go(limit=5) == 0 << 8 | TAKEN_BY
 
 
 def test_fill_and_compare(place, kernels):
@@ -233,13 +264,23 @@ def test_refusals(place, kernels):
         (lambda: kernels.gemm(*f32, 5, 5, 5, lda=12), "a: .* is smaller than the 212 bytes"),
         (lambda: kernels.gemm("f32", "nn", large[2:], large, small, 2, 2, 2), "a: .* not aligned to its elements of 4"),
         (lambda: kernels.copy(small, large), "dst: .* is smaller than the 200 bytes"),
-        (lambda: kernels.push_all([], large), "0 destinations: a push has 1 to 8"),
-        (lambda: kernels.push_all([large] * 9, large), "9 destinations"),
-        (lambda: kernels.push_all([large, small], large), r"dst\[1\]: .* is smaller than the 200 bytes"),
-        (lambda: kernels.push_all([large], large, flags=[small[:8]]), "one for each, and arrived="),
-        (lambda: kernels.push_each([large], [large, large]), "2 sources for 1 destinations"),
-        (lambda: kernels.wait_flags(large, 65, small), "65 flags: a wave looks at 1 to 64"),
-        (lambda: kernels.wait_flags(large, 26, small), "flags: .* is smaller than the 208 bytes"),
+        (lambda: kernels.reduce("f64", small, [large]), "sums of 'f64': there are f32, f16, bf16, i32"),
+        (lambda: kernels.reduce("f32", small, [large] * 9), "9 sources: a reduction has 1 to 8"),
+        (lambda: kernels.reduce("f32", small[:6], [large]), "dst: .* no whole number of elements of 4 bytes"),
+        (lambda: kernels.reduce("f32", large, [small]), r"src\[0\]: .* is smaller than the 200 bytes"),
+        (lambda: kernels.reduce("f32", small[4:], [large[2:]]), r"src\[0\]: .* not aligned to 4 bytes"),
+        (
+            lambda: kernels.exchange(large[:25], *(large,) * 4, senders=1, workgroups=1),
+            "no whole number of blocks of 24",
+        ),
+        (lambda: kernels.exchange(large[:24], large[:8], *(large,) * 3, senders=1, workgroups=1), "number of targets"),
+        (lambda: kernels.exchange(*(large[:48],) * 5, senders=7, workgroups=1), "inbox: .* smaller than the 56 bytes"),
+        (
+            lambda: kernels.ring(large[:64], 1, (large,) * 3, small, workgroups=1, slots=1),
+            "at least 1 workgroup and 2 s",
+        ),
+        (lambda: kernels.ring(large[:64], 1, (large,) * 3, small, workgroups=1), "mine: .* is smaller than the 131136"),
+        (lambda: kernels.ring(large[:60], 1, (large,) * 3, small, workgroups=1), "no whole number of STEPs"),
         (lambda: kernels.compare(large, PATTERN, small[:8]), "mismatch: .* is smaller than the 16 bytes"),
         (lambda: kernels.census(small, 4), "places: .* is smaller than the 128 bytes"),
         (lambda: kernels.latch(small[:4], large), "flag: .* is smaller than the 8 bytes"),
