@@ -20,12 +20,36 @@ if TYPE_CHECKING:
     from hsakit.codeobject import Argument, KernelInfo
     from hsakit.geometry import Geometry
     from hsakit.hsa import Agent
-    from hsakit.hsa.memory import Span
+    from hsakit.hsa.memory import BufferHandle, Span
 
 _INTEGERS = {1: struct.Struct("<B"), 2: struct.Struct("<H"), 4: struct.Struct("<I"), 8: struct.Struct("<Q")}
 _FLOATS = {2: struct.Struct("<e"), 4: struct.Struct("<f"), 8: struct.Struct("<d")}
 
+# What pack_hidden fills.
+_FILLED = frozenset(
+    ("hidden_grid_dims", "hidden_dynamic_lds_size")
+    + tuple(f"hidden_{what}_{axis}" for what in ("block_count", "group_size") for axis in "xyz")
+)
+
 Values = Sequence | Mapping  # in the kernel's order, or by name
+
+
+class Layout:
+    """Where a kernel's arguments lie in its block: made once a kernel, for all of its launches."""
+
+    def __init__(self, info: KernelInfo):
+        self.info = info
+        self.fields = _fields(info)
+        self.by: dict[int | str, _Field] = {field.index: field for field in self.fields}
+        self.by.update({field.argument.name: field for field in self.fields if field.argument.name})
+        # The size of the block up to the last argument that the caller gives
+        self.nbytes = max((field.offset + field.argument.size for field in self.fields), default=0)
+        # Memory of the host that the kernel's GPU may access, once asked: it stays so. Of other GPUs' it may not.
+        self.admitted: weakref.WeakSet = weakref.WeakSet()
+        self.hidden = tuple(argument for argument in info.arguments if argument.kind in _FILLED)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{f.argument.name or f.index}: {f.wants}" for f in self.fields) or "no arguments"
 
 
 class Arguments:
@@ -35,16 +59,15 @@ class Arguments:
     that will run the kernel: buffers that it may not access are refused.
     """
 
-    def __init__(self, info: KernelInfo, values: Values, agent: Agent):
-        self.info = info
-        self.block = bytearray(info.kernarg_size)
+    def __init__(self, layout: Layout, values: Values, agent: Agent):
+        self.info = layout.info
+        self.block = bytearray(self.info.kernarg_size)
         self.changes = self.moves = 0
-        self._fields = _fields(info)
-        self._held: list[tuple] = [()] * len(self._fields)
+        self._layout = layout
+        self._held: list[tuple] = [()] * len(layout.fields)
         self._agent = agent
-        self._admitted: weakref.WeakSet = weakref.WeakSet()  # memory of others that the agent may access
-        self._by: dict[int | str, _Field] = {field.index: field for field in self._fields}
-        self._by.update({field.argument.name: field for field in self._fields if field.argument.name})
+        self._admitted: weakref.WeakSet | None = None  # memory of other GPUs that the agent may access
+        self._by = layout.by
         self._set_all(values)
 
     def set(self, which: int | str, value, hold: Iterable = ()) -> None:
@@ -57,7 +80,7 @@ class Arguments:
         try:
             field = self._by[which]
         except KeyError:
-            raise InvalidArgument(f"{self.info.name} has no argument {which!r}; it takes {self._listed()}") from None
+            raise InvalidArgument(f"{self.info.name} has no argument {which!r}; it takes {self._layout}") from None
         held: tuple = ()
         if type(value) is int and 0 <= value <= field.top and not hold:  # the usual case, without further questions
             field.pack(self.block, field.offset, value)
@@ -74,7 +97,7 @@ class Arguments:
     @property
     def nbytes(self) -> int:
         """The size of the block up to the last argument that the caller gives."""
-        return max((field.offset + field.argument.size for field in self._fields), default=0)
+        return self._layout.nbytes
 
     def buffers(self) -> tuple:
         """What keeps alive the memory that the block points to."""
@@ -85,14 +108,15 @@ class Arguments:
 
         Buffers for printf, hostcalls and the device's heap stay 0: only HIP offers those.
         """
+        if not self._layout.hidden:
+            return
         block, grid, lds = geometry.block, geometry.grid, geometry.lds
         values = {"hidden_grid_dims": 3, "hidden_dynamic_lds_size": lds}
         for axis, blocks, items in zip("xyz", grid, block):
             values[f"hidden_block_count_{axis}"] = blocks
             values[f"hidden_group_size_{axis}"] = items  # the remainders are 0: every workgroup is full
-        for argument in self.info.arguments:
-            if argument.kind in values:
-                _INTEGERS[argument.size].pack_into(self.block, argument.offset, values[argument.kind])
+        for argument in self._layout.hidden:
+            _INTEGERS[argument.size].pack_into(self.block, argument.offset, values[argument.kind])
 
     def _put_pointer(self, field: _Field, value) -> tuple:
         address, held = self._address(value, field.where)
@@ -104,9 +128,8 @@ class Arguments:
         buffer = getattr(value, "buffer", None)
         if buffer is not None:
             handle = buffer.handle()
-            if handle.agent is not self._agent and handle not in self._admitted:
-                self._admit(value)
-                self._admitted.add(handle)
+            if handle.agent is not self._agent and handle not in self._layout.admitted:
+                self._admit(value, handle)
             return handle.raw + value.offset, (handle,)
         if isinstance(value, (int, Integral)) and not isinstance(value, bool) and 0 <= int(value) < 1 << 64:
             return int(value), ()
@@ -117,13 +140,21 @@ class Arguments:
             f"{where} is a pointer: a buffer, a part of one or an address, not {type(value).__name__} {value!r}{advice}"
         )
 
-    def _admit(self, span: Span) -> None:
+    def _admit(self, span: Span, handle: BufferHandle) -> None:
+        if self._admitted is not None and handle in self._admitted:
+            return
         # Without the grant the kernel would fault, far from the line that is wrong.
         if self._agent not in span.buffer.grants:
             raise InvalidArgument(
                 f"{self._agent.label} was not granted access to {span}: name it in allocate(access=...), or call the "
                 "buffer's allow_access; in HIP, enable_peer_access"
             )
+        if handle.agent.kind == "cpu":
+            self._layout.admitted.add(handle)
+            return
+        if self._admitted is None:
+            self._admitted = weakref.WeakSet()
+        self._admitted.add(handle)
 
     def _put_value(self, field: _Field, value) -> tuple:
         if field.top >= 0 and isinstance(value, (int, Integral)):
@@ -145,23 +176,21 @@ class Arguments:
         return ()
 
     def _set_all(self, values: Values) -> None:
-        given = dict(values) if isinstance(values, Mapping) else dict(enumerate(values))
-        unknown = [which for which in given if which not in self._by]
-        if not isinstance(values, Mapping) and len(given) != len(self._fields):
-            raise InvalidArgument(
-                f"{self.info.name} takes {len(self._fields)} arguments, not {len(given)}: {self._listed()}"
-            )
-        if unknown:
-            raise InvalidArgument(f"{self.info.name} has no argument {unknown[0]!r}; it takes {self._listed()}")
-        for which, value in given.items():
+        fields = self._layout.fields
+        if not isinstance(values, Mapping):
+            if len(values) != len(fields):
+                raise InvalidArgument(
+                    f"{self.info.name} takes {len(fields)} arguments, not {len(values)}: {self._layout}"
+                )
+            for index, value in enumerate(values):
+                self.set(index, value)
+            return
+        for which, value in values.items():
             self.set(which, value)
-        given_fields = {self._by[which].index for which in given}
-        missing = [field.label for field in self._fields if field.index not in given_fields]
+        given = {self._by[which].index for which in values}
+        missing = [field.label for field in fields if field.index not in given]
         if missing:
             raise InvalidArgument(f"{self.info.name} lacks {', '.join(missing)}")
-
-    def _listed(self) -> str:
-        return ", ".join(f"{f.argument.name or f.index}: {f.wants}" for f in self._fields) or "no arguments"
 
 
 class _Field:

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 
-from hsakit.arguments import Arguments
+from hsakit.arguments import Arguments, Layout
 from hsakit.codeobject import Argument, KernelInfo
 from hsakit.ffi.errors import ClosedError, CodeObjectError, InvalidArgument
 from hsakit.geometry import Geometry
@@ -40,7 +40,7 @@ VALUES = (0x1122334455667788, -1, 2.0, 7, -2, bytes(range(12)))
 
 
 def packed(values=VALUES, info=MIXED):
-    return bytes(Arguments(info, values, None).block)
+    return bytes(Arguments(Layout(info), values, None).block)
 
 
 def test_block():
@@ -130,11 +130,11 @@ def test_number_and_names_of_arguments():
         with pytest.raises(InvalidArgument, match=f"k has no argument {wrong!r}; it takes p: a pointer"):
             packed({**dict(enumerate(VALUES)), wrong: 1})
     with pytest.raises(InvalidArgument, match="k has no argument 'q'; it takes p"):
-        Arguments(MIXED, VALUES, None).set("q", 1)
+        Arguments(Layout(MIXED), VALUES, None).set("q", 1)
 
 
 def test_set_repacks_one_argument():
-    arguments = Arguments(MIXED, VALUES, None)
+    arguments = Arguments(Layout(MIXED), VALUES, None)
     before, changes = bytes(arguments.block), arguments.changes
     arguments.set("word", 0x01020304)
     assert bytes(arguments.block) == before[:12] + b"\4\3\2\1" + before[16:]
@@ -157,7 +157,7 @@ def hidden_kernel():
 
 
 def test_hidden_arguments():
-    arguments = Arguments(hidden_kernel(), (5,), None)
+    arguments = Arguments(Layout(hidden_kernel()), (5,), None)
     arguments.pack_hidden(Geometry((7, 6, 5), (64, 2, 1), 1024))
     expected = bytearray(256)
     struct.pack_into("<I4x3I3H3H", expected, 0, 5, 7, 6, 5, 64, 2, 1, 0, 0, 0)
@@ -190,7 +190,7 @@ def test_buffers(runtime, gpu):
     info = kernel(("a", 0, 8, "global_buffer"), ("b", 8, 8, "global_buffer"), ("c", 16, 8, "by_value"))
     array = np.zeros(100)
     with gpu.pool("coarse").allocate(4096) as mine, runtime.lock(array, gpu) as locked:
-        arguments = Arguments(info, (mine[64:128], locked, mine.address), gpu)
+        arguments = Arguments(Layout(info), (mine[64:128], locked, mine.address), gpu)
         assert struct.unpack("<QQQ", arguments.block) == (mine.address + 64, locked.address, mine.address)
         assert arguments.buffers() == (mine.handle(), locked.handle())
         arguments.set("a", locked[8:16])
@@ -213,6 +213,6 @@ def test_memory_that_the_gpu_may_not_access(runtime, gpu):
         if gpu in host.grants:
             pytest.skip("host memory is every GPU's here")
         with pytest.raises(InvalidArgument, match="GPU 0 was not granted access to <Buffer"):
-            Arguments(info, (host,), gpu)
+            Arguments(Layout(info), (host,), gpu)
         host.allow_access(gpu)
-        assert Arguments(info, (host,), gpu).buffers() == (host.handle(),)
+        assert Arguments(Layout(info), (host,), gpu).buffers() == (host.handle(),)

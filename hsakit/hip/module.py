@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hsakit import codeobject, geometry
-from hsakit.arguments import Arguments, Values
+from hsakit.arguments import Arguments, Layout, Values
 from hsakit.ffi._hip import ffi
 from hsakit.ffi.errors import InvalidArgument, check_hip
 from hsakit.geometry import Extent, Geometry
@@ -82,6 +82,7 @@ class Kernel:
         self.module = module
         self.device = module.device
         self.info = info
+        self.layout = Layout(info)
         self.name = info.name
         out = ffi.new("hipFunction_t *")
         with self.device.current():
@@ -123,7 +124,7 @@ class Launch(Arguments):
     """A prepared launch, from ``Kernel.prepare``. Each thread that sets arguments needs one of its own."""
 
     def __init__(self, kernel: Kernel, shape: Geometry, values: Values):
-        super().__init__(kernel.info, values, kernel.device.agent)
+        super().__init__(kernel.layout, values, kernel.device.agent)
         self.kernel = kernel
         self.geometry = shape
         # HIP copies the arguments within the call, and adds the hidden ones by itself.

@@ -98,7 +98,7 @@ class Launch(Arguments):
     """A prepared launch, from ``Kernel.prepare``. Each thread that sets arguments needs one of its own."""
 
     def __init__(self, kernel: Kernel, geometry: Geometry, values: Values, word: int):
-        super().__init__(kernel.info, values, kernel.agent)
+        super().__init__(kernel.layout, values, kernel.agent)
         self.kernel = kernel
         self.geometry = geometry
         self.word = word | _DIMENSIONS << _SETUP

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hsakit import codeobject, geometry
-from hsakit.arguments import Values
+from hsakit.arguments import Layout, Values
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import check_hsa
@@ -110,6 +110,7 @@ class Kernel:
         self.executable = executable
         self.agent = executable.agent
         self.info = info
+        self.layout = Layout(info)
         self.name = info.name
         self.words = f"dispatch of {info.name}"
         symbol, agent = ffi.new("hsa_executable_symbol_t *"), ffi.new("hsa_agent_t *", self.agent.raw)
