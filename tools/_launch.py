@@ -24,14 +24,24 @@ def ensure_runtime() -> None:
     Loads the HSA library, but decides nothing about the node: `--node` has not been read yet.
     """
     problem = _problem()
-    if problem is None:
-        return
+    if problem is not None:
+        _go_on_elsewhere(problem)
+
+
+def _go_on_elsewhere(problem: str) -> None:
     if PYTHON.exists() and Path(sys.prefix) != PYTHON.parent:
         if sys.stdout:  # None where it was closed
             sys.stdout.flush()
         os.execv(PYTHON, [str(PYTHON), *sys.argv])
     print(_explain(problem), file=sys.stderr)
     sys.exit(2)
+
+
+def ensure_modules(*names: str) -> None:
+    """The same for a tool that needs no library of AMD's, only these modules."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        _go_on_elsewhere(f"this Python ({sys.executable}) has no {' and no '.join(missing)}")
 
 
 def _problem() -> str | None:

@@ -12,6 +12,7 @@ else:
     import tomli as tomllib
 
 from .clock.constants import Constants, parse
+from .clock.cost import CuRates, parse_cu_rates
 
 NODES = Path(__file__).with_name("nodes")
 # What is possible: no more than the fields of the interfaces hold, and what the libraries divide by is not 0.
@@ -96,6 +97,7 @@ class NodeSpec:
     pcie: dict
     model: dict[str, Constants]
     """constants of the clock: the sets ``untuned`` and ``calibrated``"""
+    cu_rates: CuRates
     recommended_engines: tuple[tuple[int, ...], ...] = field(default=())
 
     def recommended_mask(self, source: int, destination: int) -> int:
@@ -142,6 +144,7 @@ def _spec(data: dict) -> NodeSpec:
         data["xgmi"],
         data["pcie"],
         parse(data["model"]),
+        parse_cu_rates(data["cu_rates"]),
         tuple(map(tuple, table)),
     )
 

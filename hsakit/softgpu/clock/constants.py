@@ -14,6 +14,7 @@ LIMITS = {
     "beta": (0.1, 100.0),
     "engine_headroom": (0.1, 10.0),
     "pi": (0.0, 10.0),
+    "cu_power": (0.0, 10.0),
     "phi": (0.0, 100.0),
     "theta": (0.0, 10.0),
     "q": (0.0, 1e6),
@@ -38,6 +39,8 @@ class Constants:
     """rate of an engine at unloaded latency, in links"""
     pi: float
     """compute is slower by this share at full link traffic: power, fabric"""
+    cu_power: float
+    """what traffic by CUs weighs in pi's sum against the same by engines"""
     phi: float
     """a kernel's HBM traffic is more by this share while CUs stream at full link traffic through the L2"""
     theta: float
@@ -54,6 +57,8 @@ class Constants:
     """an AQL barrier packet whose dependencies are met"""
     complete_ns: float
     """from the last workgroup to the completion signal"""
+    engine_wake_ns: float
+    """from the doorbell of an idle engine until it reads its first packet"""
     engine_packet_ns: float
     """an engine's packet other than a copy"""
     engine_start_ns: float

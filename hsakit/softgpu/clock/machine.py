@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from . import flow as flows
 from .constants import Constants
 from .cost import HOST, Cost
-from .flow import Flow
+from .flow import Flow, of_copy, of_workgroups
 from .residency import CAPACITY, Xcc
 from .sharing import Rates, Sharing
 from .timeline import Event, Timeline
@@ -28,6 +27,7 @@ class _Parked:
 PARKED = _Parked()
 """what a cohort is that waits for memory to change: it keeps its CUs and asks for nothing"""
 
+NOTHING = Cost()
 Outcome = Cost | _Parked | None
 Split = list[tuple[Sequence[int], Outcome]]  # (positions in the cohort, what they do next): it goes on as several
 
@@ -70,21 +70,23 @@ class Item:
     speed = 0.0  # units a picosecond
     since = 0  # when `left` was true
     event: Event | None = None
-    flow: Flow | None = None  # None: it asks for nothing
 
 
 class Cohort(Item):
     """Workgroups of a dispatch that do the same at the same time."""
 
-    def __init__(self, dispatch: Dispatch, first: list[int], turns: list[list[int]], count: int):
+    def __init__(self, dispatch: Dispatch, first: list[int], turns: list[list[int]], counts: list[int]):
         self.dispatch = dispatch
         self.gpu = dispatch.gpu
-        self.count = count
+        self.counts = counts
+        """workgroups on each XCC"""
+        self.count = sum(counts)
         """workgroups"""
         self._first = first  # of each XCC, how many of its workgroups came before
         self.turns = turns  # of each XCC, sets of CUs in the order in which they were dealt to
         self._placed: list[tuple[int, int, int]] | None = None
-        self.cost = Cost()
+        self.cost = NOTHING
+        self.cost_name = 0
         self.data: object = None
         """the job's own; what a split cohort's parts begin with"""
 
@@ -116,7 +118,7 @@ class Cohort(Item):
             placed = [self.placed[p] for p in some]
             for _, xcc, cu in placed:
                 turns[xcc].append(1 << cu)
-            part = Cohort(self.dispatch, self._first, turns, len(placed))
+            part = Cohort(self.dispatch, self._first, turns, [len(some) for some in turns])
             part._placed, part.data = placed, self.data
             parts.append(part)
         return parts
@@ -134,6 +136,12 @@ class Dispatch(Running):
         self.live: dict[Cohort, None] = {}
         self.full = 0.0
 
+    def take(self, cohort: Cohort) -> None:
+        """These of its workgroups are no longer waiting."""
+        self.taken = [taken + count for taken, count in zip(self.taken, cohort.counts)]
+        self.waiting -= cohort.count
+        self.live[cohort] = None
+
     def cancel(self) -> None:
         self._machine._cancel_dispatch(self)
 
@@ -150,7 +158,8 @@ class Copy(Running, Item):
 
 
 class _Gpu:
-    def __init__(self, xccs: int, cus: int):
+    def __init__(self, number: int, xccs: int, cus: int):
+        self.number = number
         self.xccs = [Xcc(cus) for _ in range(xccs)]
         self.pending: list[Dispatch] = []  # with workgroups to place, the older first
         self.credit = [0.0] * xccs  # contested CUs that the older won since a younger did
@@ -162,13 +171,15 @@ class _Gpu:
         self.crowded = False  # CUs may hold several workgroups
         self.changed = True
         self.items: list[Item] = []
+        self.names: list[tuple] = []
         self.key = 0
 
 
 class Machine:
-    """``spec``: a node (hsakit.softgpu.node.NodeSpec, or what has its rates and sizes)."""
+    """``spec``: a node.  ``mirrored``: all GPUs do what GPU 0 is asked to, each with its own peers; only GPU 0 is
+    simulated."""
 
-    def __init__(self, timeline: Timeline, spec: NodeSpec, constants: Constants):
+    def __init__(self, timeline: Timeline, spec: NodeSpec, constants: Constants, mirrored: bool = False):
         self.timeline, self.spec, self.constants = timeline, spec, constants
         part = spec.gpu
         rates = Rates(
@@ -180,14 +191,14 @@ class Machine:
         )
         self.rates = rates
         self._sharing = Sharing(rates, constants)
-        self._gpus = [_Gpu(part.xccs, part.cus) for _ in range(spec.gpus)]
+        self._gpus = [_Gpu(g, part.xccs, part.cus) for g in range(1 if mirrored else spec.gpus)]
         self._arrivals = 0
         self._settle_due = False
         self._parked: dict[Cohort, None] = {}
         self._look: Event | None = None
-        self._names: dict[tuple, int] = {}  # numbers of GPUs' states
-        self._speeds: dict[tuple[int, ...], list[list[float]]] = {}  # by the numbers of all GPUs
-        self._flows: dict[tuple, Flow] = {}
+        self._keys: dict[tuple, int] = {}  # numbers of costs and of GPUs' states
+        self._cost_names: dict[tuple[int, Cost], int] = {}
+        self._speeds: dict[object, list[list[float]]] = {}  # by the numbers of all GPUs, or the one that all have
 
     # -- what is asked of it ---------------------------------------------------------------------------------------
 
@@ -283,7 +294,9 @@ class Machine:
         self._settle_soon()
         if isinstance(outcome, Cost):
             cohort.left, cohort.speed, cohort.since = 1.0, 0.0, self.timeline.now
-            cohort.cost = outcome
+            if cohort.cost is not outcome:
+                cohort.cost = outcome
+                cohort.cost_name = self._name_cost(gpu, outcome)
             gpu.cohorts[cohort] = None
             return
         gpu.cohorts.pop(cohort, None)
@@ -344,16 +357,26 @@ class Machine:
                 if turns:
                     xcc.release(cohort.dispatch.share, turns)
         begun: dict[Dispatch, list[list[int]]] = {}
-        for x in range(len(gpu.xccs)):
-            self._deal_xcc(gpu, x, begun)
+        done: dict[tuple, tuple[int, dict[Dispatch, list[int]]]] = {}  # XCCs in the same state are dealt to alike
+        for x, xcc in enumerate(gpu.xccs):
+            state = (xcc.state, gpu.credit[x], *[(d.pending[x], d.job.cus[x]) for d in pending])
+            if state in done:
+                other, dealt = done[state]
+                xcc.become(gpu.xccs[other])
+                gpu.credit[x] = gpu.credit[other]
+                for dispatch in dealt:
+                    dispatch.pending[x] = dispatch.pending[other]
+            else:
+                done[state] = x, (dealt := self._deal_xcc(gpu, x))
+            for dispatch, turns in dealt.items():
+                begun.setdefault(dispatch, [[] for _ in gpu.xccs])[x] = turns
         gpu.pending = [dispatch for dispatch in pending if dispatch.waiting]
         cohorts = []
         for dispatch in pending:
             if dispatch in begun:
-                counts = [sum(cus.bit_count() for cus in turns) for turns in begun[dispatch]]
-                first = [taken - count for taken, count in zip(dispatch.taken, counts)]
-                cohorts.append(Cohort(dispatch, first, begun[dispatch], sum(counts)))
-                dispatch.live[cohorts[-1]] = None
+                counts = [sum([cus.bit_count() for cus in turns]) for turns in begun[dispatch]]
+                cohorts.append(Cohort(dispatch, list(dispatch.taken), begun[dispatch], counts))
+                dispatch.take(cohorts[-1])
         self._spread(gpu)
         for cohort in cohorts:
             if not cohort.dispatch.ended:  # cancelled meanwhile
@@ -361,56 +384,55 @@ class Machine:
 
     def _follow(self, gpu: _Gpu, before: Cohort, dispatch: Dispatch) -> bool:
         """Where nobody else waits, the next workgroups take exactly the places of those that ended: a wave of many."""
-        counts = [sum(cus.bit_count() for cus in turns) for turns in before.turns]
-        if any(count > pending for count, pending in zip(counts, dispatch.pending)):
+        left = [pending - count for count, pending in zip(before.counts, dispatch.pending)]
+        if min(left) < 0:
             return False
-        cohort = Cohort(dispatch, list(dispatch.taken), before.turns, before.count)
-        for x, count in enumerate(counts):
-            dispatch.taken[x] += count
-            dispatch.pending[x] -= count
-        dispatch.waiting -= before.count
-        dispatch.live[cohort] = None
+        cohort = Cohort(dispatch, list(dispatch.taken), before.turns, before.counts)
+        dispatch.pending = left
+        dispatch.take(cohort)
         if not dispatch.waiting:
             gpu.pending = []
+        cohort.cost, cohort.cost_name = before.cost, before.cost_name  # most often it is the same again
         self._go_on(cohort, dispatch.job.begin(cohort))
         return True
 
-    def _deal_xcc(self, gpu: _Gpu, x: int, begun: dict[Dispatch, list[list[int]]]) -> None:
+    def _deal_xcc(self, gpu: _Gpu, x: int) -> dict[Dispatch, list[int]]:
+        """Place what waits for this XCC: the sets of CUs that each dispatch gets, in order."""
         xcc = gpu.xccs[x]
+        dealt: dict[Dispatch, list[int]] = {}
 
         def place(dispatch: Dispatch, allowed: int, most: int) -> int:
             turns = xcc.place(dispatch.share, allowed, min(most, dispatch.pending[x]))
-            placed = sum(cus.bit_count() for cus in turns)
+            placed = sum([cus.bit_count() for cus in turns])
             if placed:
-                begun.setdefault(dispatch, [[] for _ in gpu.xccs])[x] += turns
-                dispatch.taken[x] += placed
+                dealt.setdefault(dispatch, []).extend(turns)
                 dispatch.pending[x] -= placed
-                dispatch.waiting -= placed
             return placed
 
         waiting = [d for d in gpu.pending if d.pending[x]]
-        for dispatch in waiting:  # CUs that nobody else who waits may use
-            others = 0
-            for other in waiting:
-                if other is not dispatch:
-                    others |= other.job.cus[x]
-            place(dispatch, dispatch.job.cus[x] & ~others, dispatch.pending[x])
+        if len(waiting) > 1:
+            for dispatch in waiting:  # CUs that nobody else who waits may use
+                others = 0
+                for other in waiting:
+                    if other is not dispatch:
+                        others |= other.job.cus[x]
+                if own := dispatch.job.cus[x] & ~others:
+                    place(dispatch, own, dispatch.pending[x])
         q = self.constants.q
         while True:
             waiting = [d for d in waiting if d.pending[x] and xcc.room(d.share, d.job.cus[x])]
-            if not waiting:
-                return
-            if len(waiting) == 1:
-                place(waiting[0], waiting[0].job.cus[x], waiting[0].pending[x])
-                return
-            wins = int(q - gpu.credit[x] + 1.0)  # until the older has had its q
-            if gpu.credit[x] < q and wins > 0:
-                gpu.credit[x] += place(waiting[0], waiting[0].job.cus[x], wins)
+            if len(waiting) < 2:
+                break
+            if gpu.credit[x] < q:  # until the older has had its q
+                gpu.credit[x] += place(waiting[0], waiting[0].job.cus[x], int(q - gpu.credit[x]) + 1)
             else:
                 gpu.credit[x] -= q
                 # the younger ones take turns, by what they still want
                 younger = max(waiting[1:], key=lambda d: (d.pending[x], -d.order[1]))
                 place(younger, younger.job.cus[x], 1)
+        for dispatch in waiting:
+            place(dispatch, dispatch.job.cus[x], dispatch.pending[x])
+        return dealt
 
     def _spread(self, gpu: _Gpu) -> None:
         """After workgroups moved: how full are the XCCs of each kernel, and may CUs be shared?"""
@@ -428,15 +450,17 @@ class Machine:
     # -- speeds ----------------------------------------------------------------------------------------------------
 
     def _resolve(self) -> None:
-        if not any(gpu.changed for gpu in self._gpus):
+        changed = [gpu for gpu in self._gpus if gpu.changed]
+        if not changed:
             return
-        for gpu in self._gpus:
-            if gpu.changed:
-                self._look_at(gpu)
-        key = tuple([gpu.key for gpu in self._gpus])
+        for gpu in changed:
+            self._look_at(gpu)
+        first = self._gpus[0]
+        alike = all(gpu.key == first.key for gpu in self._gpus)
+        key = first.key if alike else tuple([gpu.key for gpu in self._gpus])
         speeds = self._speeds.get(key)
         if speeds is None:
-            speeds = self._speeds[key] = self._solve()
+            speeds = self._speeds[key] = self._solve(alike)
         now = self.timeline.now
         for gpu, own in zip(self._gpus, speeds):
             for item, speed in zip(gpu.items, own):
@@ -444,39 +468,56 @@ class Machine:
                     self._set_speed(item, speed, now)
 
     def _look_at(self, gpu: _Gpu) -> None:
-        """What is under way here?  Its flows, and a number that stands for them."""
+        """What is under way here?  In an order and with a number that are the same on GPUs that do the same."""
         gpu.changed = False
-        gpu.items = []
-        names: list[object] = []
-        number = self._gpus.index(gpu)
+        named: list[tuple[tuple, Item]] = []
         for cohort in gpu.cohorts:
             crowd = _crowd(cohort, gpu.cohorts) if gpu.crowded else 1.0
-            name = (number, cohort.count, cohort.cost, crowd, cohort.dispatch.full)
-            flow = self._flows.get(name)
-            if flow is None:
-                flow = self._flows[name] = flows.of_workgroups(*name)
-            cohort.flow = flow
-            gpu.items.append(cohort)
-            names.append(name)
+            named.append(((0, cohort.cost_name, cohort.count, crowd, cohort.dispatch.full), cohort))
+        on_engine: dict[int, int] = {}
         readers: dict[object, int] = {}
         for copy in gpu.copies:
-            if copy.origin is not None:
-                readers[copy.origin] = readers.get(copy.origin, 0) + 1
+            on_engine[copy.engine] = on_engine.get(copy.engine, 0) + 1
+            readers[copy.origin] = readers.get(copy.origin, 0) + 1
         for copy in gpu.copies:
-            read = 1.0 / readers[copy.origin] if copy.origin is not None else 1.0
-            copy_name = (number, copy.engine, copy.source, copy.destination, read)
-            flow = self._flows.get(copy_name)
-            if flow is None:
-                flow = self._flows[copy_name] = flows.of_copy(*copy_name)
-            copy.flow = flow
-            gpu.items.append(copy)
-            names.append(copy_name)
-        gpu.key = self._names.setdefault(tuple(names), len(self._names))
+            read = 1.0 if copy.origin is None else 1.0 / readers[copy.origin]
+            ends = (self._offset(gpu, copy.source), self._offset(gpu, copy.destination))
+            named.append(((1, *ends, on_engine[copy.engine], read), copy))
+        if len(named) > 1:
+            named.sort(key=_name)
+        gpu.items = [item for _, item in named]
+        gpu.names = [name for name, _ in named]
+        gpu.key = self._keys.setdefault(tuple(gpu.names), len(self._keys))
 
-    def _solve(self) -> list[list[float]]:
-        everything = [item.flow for gpu in self._gpus for item in gpu.items if item.flow is not None]
-        speeds = iter(self._sharing.speeds(len(self._gpus), everything))
-        return [[next(speeds) for _ in gpu.items] for gpu in self._gpus]
+    def _offset(self, gpu: _Gpu, other: int) -> int:
+        """How far a GPU is from this one, around the circle; HOST stays."""
+        return other if other == HOST else (other - gpu.number) % self.spec.gpus
+
+    def _solve(self, alike: bool) -> list[list[float]]:
+        gpus = self._gpus[:1] if alike else self._gpus
+        flows = [self._flow(gpu.number, name, item) for gpu in gpus for name, item in zip(gpu.names, gpu.items)]
+        speeds = iter(self._sharing.speeds(self.spec.gpus, flows, alike))
+        found = [[next(speeds) for _ in gpu.items] for gpu in gpus]
+        return found * len(self._gpus) if alike else found
+
+    def _flow(self, gpu: int, name: tuple, item: Item) -> Flow:
+        if isinstance(item, Cohort):
+            _, _, count, crowd, full = name
+            return of_workgroups(gpu, count, item.cost, crowd, full)
+        assert isinstance(item, Copy)
+        *_, sharers, read = name
+        return of_copy(gpu, item.source, item.destination, sharers, read)
+
+    def _name_cost(self, gpu: _Gpu, cost: Cost) -> int:
+        """A number for it, the same on GPUs whose peers are the same around the circle."""
+        name = self._cost_names.get((gpu.number, cost))
+        if name is None:
+            sides = [
+                tuple(sorted((self._offset(gpu, peer), n) for peer, n in side)) for side in (cost.wire, cost.wire_reads)
+            ]
+            alike = (cost.compute_ps, cost.hbm_bytes, cost.l2_bytes, cost.delay_ps, *sides)
+            name = self._cost_names[gpu.number, cost] = self._keys.setdefault(alike, len(self._keys))
+        return name
 
     def _set_speed(self, item: Item, speed: float, now: int) -> None:
         if item.event is not None:
@@ -497,3 +538,7 @@ def _crowd(cohort: Cohort, everyone: Iterable[Cohort]) -> float:
         for own, others in zip(cohort.turns, other.turns):
             met += sum((a & b).bit_count() for a in own for b in others)
     return met / cohort.count
+
+
+def _name(named: tuple[tuple, Item]) -> tuple:
+    return named[0]

@@ -25,6 +25,15 @@ class Xcc:
         self.all = (1 << cus) - 1
         self._free = {CAPACITY: self.all}  # units -> CUs with so many free
 
+    @property
+    def state(self) -> frozenset[tuple[int, int]]:
+        """What is free: equal for XCCs of which the same is."""
+        return frozenset(self._free.items())
+
+    def become(self, other: Xcc) -> None:
+        """Have the same free as another one."""
+        self._free = dict(other._free)
+
     def room(self, share: int, allowed: int) -> bool:
         """Could a workgroup that takes ``share`` units go to one of these CUs?"""
         return any(units >= share and cus & allowed for units, cus in self._free.items())

@@ -57,166 +57,172 @@ class _Names:
         return len(self._numbers)
 
 
-class _Quotient:
-    """One of each kind: of GPU, of flow, of link."""
+Link = tuple[int, int]
 
-    def __init__(self, gpus: int, flows: Sequence[Flow]):
-        self.flows = flows
-        on_engine: dict[tuple[int, int], int] = {}
-        for flow in flows:
-            if flow.engine is not None:
-                key = (flow.gpu, flow.engine)
-                on_engine[key] = on_engine.get(key, 0) + 1
-        self.sharers = [1 if f.engine is None else on_engine[f.gpu, f.engine] for f in flows]
+
+class _Kinds:
+    """Which GPUs, flows and links are in the same situation?  A number for each kind of each.
+
+    ``home``: of every GPU, the one that stands for it.  ``links``: (flow, bytes of a unit) of all that cross it.
+    """
+
+    def __init__(self, flows: Sequence[Flow], gpus: int, alike: bool):
+        self.home = [0] * gpus if alike else list(range(gpus))
+        # Alike, the link from one GPU to another is as that from GPU 0 to the one as far away from it.
+        self.crossed = [
+            [((0, (b - a) % gpus) if alike and HOST not in (a, b) else (a, b), n) for a, b, n in flow.wire]
+            for flow in flows
+        ]
+        self.links: dict[Link, list[tuple[int, float]]] = {}
+        for i, links in enumerate(self.crossed):
+            for link, n in links:
+                self.links.setdefault(link, []).append((i, n))
+        self._refine(flows, 1 if alike else gpus)
+
+    def _refine(self, flows: Sequence[Flow], gpus: int) -> None:
         names = _Names()
         plain = [
-            names(
-                (f.count, f.compute_ps, f.delay_ps, f.hbm_bytes, f.l2_bytes, f.crowd, f.full, f.engine is None, sharers)
-            )
-            for f, sharers in zip(flows, self.sharers)
+            names((f.count, f.compute_ps, f.delay_ps, f.hbm_bytes, f.l2_bytes, f.crowd, f.full, f.sharers))
+            for f in flows
         ]
-        colour = [0] * gpus
-        crossing: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        ends = {link: tuple(HOST if g == HOST else self.home[g] for g in link) for link in self.links}
+        touching: list[list[tuple[int, int, float]]] = [[] for _ in range(gpus)]  # what, flow, bytes
         for i, flow in enumerate(flows):
-            for a, b, n in flow.wire:
-                crossing.setdefault((a, b), []).append((i, n * flow.count))
-        link_colour = dict.fromkeys(crossing, 0)
+            touching[self.home[flow.gpu]].append((0, i, 0.0))
+            for g, n in flow.memory:
+                touching[self.home[g]].append((1, i, n))
+            for link, n in self.crossed[i]:
+                for g in ends[link]:
+                    if g != HOST:
+                        touching[g].append((2, i, n))
+        self.touching = touching
+        self.of_gpu = [0] * gpus
+        self.of_link = dict.fromkeys(self.links, 0)
         kinds = 0
         while True:
+            of = [*self.of_gpu, -1]  # the host is at the end: HOST is -1
             names = _Names()
-            of = colour + [-1]  # the host is at the end: HOST is -1
-            self.kind = [
+            self.of_flow = [
                 names((
                     plain[i],
-                    of[f.gpu],
-                    tuple(sorted((link_colour[a, b], of[a], of[b], n) for a, b, n in f.wire)),
-                    tuple(sorted((of[g], n) for g, n in f.memory)),
+                    of[self.home[f.gpu]],
+                    tuple(sorted([(self.of_link[link], n) for link, n in self.crossed[i]])),
+                    tuple(sorted([(of[self.home[g]], n) for g, n in f.memory])),
                 ))
                 for i, f in enumerate(flows)
             ]  # fmt: skip
-            flow_kinds = len(names)
+            found = len(names)
             names = _Names()
-            link_colour = {
-                (a, b): names((of[a], of[b], a == HOST or b == HOST, tuple(sorted((self.kind[i], n) for i, n in some))))
-                for (a, b), some in crossing.items()
+            self.of_link = {
+                link: names((*[of[g] for g in ends[link]], tuple(sorted([(self.of_flow[i], n) for i, n in crossing]))))
+                for link, crossing in self.links.items()
             }
-            link_kinds = len(names)
-            touching: list[list[tuple]] = [[] for _ in range(gpus)]
-            for i, flow in enumerate(flows):
-                touching[flow.gpu].append((0, self.kind[i], 0.0))
-                for g, n in flow.memory:
-                    touching[g].append((1, self.kind[i], n))
-                for a, b, n in flow.wire:
-                    for g in (a, b):
-                        if g != HOST:
-                            touching[g].append((2, self.kind[i], n))
+            found += len(names)
             names = _Names()
-            colour = [names((colour[g], tuple(sorted(touching[g])))) for g in range(gpus)]
-            if kinds == (kinds := flow_kinds + link_kinds + len(names)):
-                break
-        self.colour = colour
-        self.link_colour = link_colour
-        self.crossing = crossing
+            self.of_gpu = [
+                names((of[g], tuple(sorted([(what, self.of_flow[i], n) for what, i, n in touching[g]]))))
+                for g in range(gpus)
+            ]
+            found += len(names)
+            if found == kinds:
+                return
+            kinds = found
 
 
 class Sharing:
     """The equations, for one node and one set of constants."""
 
     def __init__(self, rates: Rates, constants: Constants):
-        self._rates, self._constants = rates, constants
-        self._request = constants.beta * rates.hbm / rates.cus  # what a CU can have under way, bytes/ps at x = 1
-        self._wire_request = self._request / constants.remote_latency
-        self._engine = constants.engine_headroom * rates.link
-        self._egress = rates.link * max(1, rates.links)
+        self.rates, self.constants = rates, constants
+        self.request = constants.beta * rates.hbm / rates.cus
+        """what a CU can have under way to HBM, bytes a picosecond at unloaded latency"""
+        self.wire_request = self.request / constants.remote_latency
+        self.engine = constants.engine_headroom * rates.link
+        self.egress = rates.link * max(1, rates.links)
 
-    def speeds(self, gpus: int, flows: Sequence[Flow]) -> list[float]:
-        """Units (a workgroup's segment, a copy's byte) a picosecond, of each flow."""
-        quotient = _Quotient(gpus, flows)
-        system = _System(self, gpus, quotient)
-        return system.solve()
+    def speeds(self, gpus: int, flows: Sequence[Flow], alike: bool = False) -> list[float]:
+        """Units (a workgroup's segment, a copy's byte) a picosecond, of each flow.  ``alike``: they are those of GPU 0,
+        and all others have the same, with GPUs renumbered in a circle."""
+        kinds = _Kinds(flows, gpus, alike)
+        speeds = _System(self, flows, kinds).solve()
+        return [speeds[kind] for kind in kinds.of_flow]
 
 
 class _System:
-    def __init__(self, sharing: Sharing, gpus: int, quotient: _Quotient):
-        self._constants, self._rates, self._sharing = sharing._constants, sharing._rates, sharing
-        flows, kind, colour = quotient.flows, quotient.kind, quotient.colour
-        self._kind = kind
+    """One flow, one link, one GPU of each kind."""
+
+    def __init__(self, sharing: Sharing, flows: Sequence[Flow], kinds: _Kinds):
+        self._sharing, self._hbm = sharing, sharing.rates.hbm
+        of_flow, of = kinds.of_flow, [*kinds.of_gpu, -1]
         first: dict[int, int] = {}
-        for i, k in enumerate(kind):
-            first.setdefault(k, i)
-        self._flows = [flows[first[k]] for k in range(len(first))]
-        self._sharers = [quotient.sharers[first[k]] for k in range(len(first))]
-        self._gpu_kinds = len(set(colour))
-        of = colour + [-1]
-        self._home = [of[f.gpu] for f in self._flows]
-        # whose latencies a flow's remote accesses, or a copy's two ends, meet
-        self._ends = [tuple(sorted({of[g] for g, _ in f.memory})) for f in self._flows]
-        self._engine_rate = [
-            self._rates.host_link if any(HOST in (a, b) for a, b, _ in f.wire) else sharing._engine for f in self._flows
-        ]
-        # links that differ: (capacity, [(flow kind, bytes a unit of all that cross here)])
+        for i, kind in enumerate(of_flow):
+            first.setdefault(kind, i)
+        self._kinds = len(first)
+        # What crosses links: (kind, GPU's kind, kinds of the other ends; at x = 1 its times of compute, own HBM, wire,
+        # delay); an engine's copy: (kind, kinds of both ends, bytes a picosecond at x = 1).
+        self._streams: list[tuple[int, int, tuple[int, ...], float, float, float, float]] = []
+        self._copies: list[tuple[int, tuple[int, ...], float]] = []
+        for kind, i in first.items():
+            f = flows[i]
+            ends = tuple(sorted({of[kinds.home[g]] for g, _ in f.memory}))
+            if f.sharers:
+                host = any(HOST in link for link, _ in kinds.crossed[i])
+                self._copies.append((kind, ends, (sharing.rates.host_link if host else sharing.engine) / f.sharers))
+            elif f.wire:
+                wire = sum(n for _, _, n in f.wire) / sharing.wire_request
+                own = f.hbm_bytes / sharing.request
+                times = (f.compute_ps * f.crowd, own * f.crowd, wire * f.crowd, f.delay_ps)
+                self._streams.append((kind, of[kinds.home[f.gpu]], ends, *times))
+        # Links: (capacity, [(kind, bytes of a unit of all that cross it)])
         self._links: list[tuple[float, list[tuple[int, float]]]] = []
-        seen = set()
-        for (a, b), some in quotient.crossing.items():
-            name = quotient.link_colour[a, b]
-            if name not in seen:
-                seen.add(name)
-                capacity = self._rates.host_link if HOST in (a, b) else self._rates.link
-                load: dict[int, float] = {}
-                for i, n in some:
-                    load[kind[i]] = load.get(kind[i], 0.0) + n
-                self._links.append((capacity, sorted(load.items())))
-        representative: dict[int, int] = {}
-        for g in range(gpus):
-            representative.setdefault(colour[g], g)
-        # of each kind of GPU: HBM traffic, link traffic of all and of its CUs, as {flow kind: bytes a unit}
-        self._memory: list[list[tuple[int, float]]] = []
-        self._traffic: list[list[tuple[int, float]]] = []
-        self._streams: list[list[tuple[int, float]]] = []
-        self._own: list[list[tuple[int, int]]] = []
-        for c in range(self._gpu_kinds):
-            g = representative[c]
-            memory: dict[int, float] = {}
-            traffic: dict[int, float] = {}
-            streams: dict[int, float] = {}
-            own: dict[int, int] = {}
-            for i, f in enumerate(flows):
-                k = kind[i]
-                if f.gpu == g:
-                    if f.flows:
-                        memory[k] = memory.get(k, 0.0) + f.count * f.hbm_bytes
-                    else:
-                        own[k] = own.get(k, 0) + f.count
-                    if f.engine is None and f.wire:
-                        streams[k] = streams.get(k, 0.0) + f.count * sum(n for _, _, n in f.wire)
-                for end, n in f.memory:
-                    if end == g:
-                        memory[k] = memory.get(k, 0.0) + f.count * n
-                for a, b, n in f.wire:
-                    if g in (a, b):
-                        traffic[k] = traffic.get(k, 0.0) + f.count * n / 2
-            self._memory.append(sorted(memory.items()))
-            self._traffic.append(sorted(traffic.items()))
-            self._streams.append(sorted(streams.items()))
-            self._own.append(sorted(own.items()))
+        for link in {kind: link for link, kind in kinds.of_link.items()}.values():
+            load = _Sum()
+            for i, n in kinds.links[link]:
+                load.add(of_flow[i], n * flows[i].count)
+            self._links.append((sharing.rates.host_link if HOST in link else sharing.rates.link, load.items()))
+        # GPUs: HBM traffic of what crosses links, link traffic of all and of CUs: [(kind, bytes of a unit)]; and what
+        # does not cross links: [(kind, count, compute, HBM bytes, most HBM bytes, time a byte, delay)]
+        self._gpus = []
+        for g in {kind: g for g, kind in enumerate(kinds.of_gpu)}.values():
+            memory, traffic, by_cus, local = _Sum(), _Sum(), _Sum(), _Sum()
+            for what, i, n in kinds.touching[g]:
+                f, kind = flows[i], of_flow[i]
+                if what == 1:
+                    memory.add(kind, f.count * n)
+                elif what == 2:
+                    traffic.add(kind, f.count * n / 2)
+                elif f.sharers or f.wire:
+                    memory.add(kind, f.count * f.hbm_bytes)
+                    if not f.sharers:
+                        by_cus.add(kind, f.count * sum(n for _, _, n in f.wire))
+                else:
+                    local.add(kind, f.count)
+            alone = []
+            for kind, count in local.items():
+                f = flows[first[kind]]
+                hbm = f.hbm_bytes * (1.0 + sharing.constants.theta * f.full)
+                alone.append(
+                    (kind, count, f.compute_ps * f.crowd, hbm, f.l2_bytes, f.crowd / sharing.request, f.delay_ps)
+                )
+            self._gpus.append((memory.items(), traffic.items(), by_cus.items(), alone))
 
     def solve(self) -> list[float]:
-        x = [1.0] * self._gpu_kinds
-        for _ in range(SWEEPS if self._gpu_kinds > 1 else 1):
+        """Speeds, by kind of flow."""
+        x = [1.0] * len(self._gpus)
+        for _ in range(SWEEPS if len(x) > 1 else 1):
             before = list(x)
-            for c in range(self._gpu_kinds):
+            for c in range(len(x)):
                 self._relax(c, x)
             if all(abs(a - b) <= 1e-4 * a for a, b in zip(x, before)):
                 break
-        speeds = self._evaluate(x)[0]
-        return [speeds[k] for k in self._kind]
+        return self._evaluate(x)[0]
 
     def _relax(self, c: int, x: list[float]) -> None:
         """Set x of one kind of GPU so that its HBM is not overloaded, those of the others given."""
 
         def excess(at: float) -> float:
             x[c] = at
-            return self._evaluate(x)[1][c] / self._rates.hbm - 1.0
+            return self._evaluate(x)[1][c] / self._hbm - 1.0
 
         low, high = 1.0, X_MOST
         at_low = excess(low)
@@ -245,40 +251,33 @@ class _System:
 
     def _evaluate(self, x: list[float]) -> tuple[list[float], list[float]]:
         """Speeds by kind of flow, and HBM traffic by kind of GPU, at these latencies."""
-        sharing, constants = self._sharing, self._constants
-        speeds = [0.0] * len(self._flows)
-        for k, flow in enumerate(self._flows):
-            if flow.engine is not None:
-                far = max((x[c] for c in self._ends[k]), default=1.0)
-                speeds[k] = self._engine_rate[k] / far / self._sharers[k]
-            elif flow.wire:
-                near = x[self._home[k]]
-                far = max((x[c] for c in self._ends[k]), default=1.0)
-                far = max(near, far)
-                wire = sum(n for _, _, n in flow.wire)
-                memory = near * flow.hbm_bytes / sharing._request + far * wire / sharing._wire_request
-                time = norm(flow.compute_ps * flow.crowd, memory * flow.crowd) + flow.delay_ps
-                speeds[k] = 1.0 / max(time, 1.0)
+        constants, egress = self._sharing.constants, self._sharing.egress
+        speeds = [0.0] * self._kinds
+        for kind, ends, rate in self._copies:
+            speeds[kind] = rate / max([x[c] for c in ends])
+        for kind, home, ends, compute, own, wire, delay in self._streams:
+            near = x[home]
+            far = max([near, *[x[c] for c in ends]])
+            speeds[kind] = 1.0 / max(norm(compute, near * own + far * wire) + delay, 1.0)
         self._fill(speeds)
         demand = []
-        for c in range(self._gpu_kinds):
+        for c, (memory, traffic, by_cus, alone) in enumerate(self._gpus):
             total = 0.0
-            for k, n in self._memory[c]:
-                total += speeds[k] * n
-            if self._own[c]:
+            for kind, n in memory:
+                total += speeds[kind] * n
+            if alone:
                 u = uc = 0.0
-                for k, n in self._traffic[c]:
-                    u += speeds[k] * n
-                for k, n in self._streams[c]:
-                    uc += speeds[k] * n
-                slower = 1.0 + constants.pi * (u / sharing._egress)
-                more = 1.0 + constants.phi * (uc / sharing._egress)
-                for k, count in self._own[c]:
-                    flow = self._flows[k]
-                    hbm = min(flow.hbm_bytes * (1.0 + constants.theta * flow.full) * more, flow.l2_bytes)
-                    compute, memory = flow.compute_ps * slower, x[c] * hbm / sharing._request
-                    time = norm(compute * flow.crowd, memory * flow.crowd) + flow.delay_ps
-                    speeds[k] = speed = 1.0 / max(time, 1.0)
+                for kind, n in traffic:
+                    u += speeds[kind] * n
+                for kind, n in by_cus:
+                    uc += speeds[kind] * n
+                slower, more = (
+                    1.0 + constants.pi * ((u + (constants.cu_power - 1.0) * uc) / egress),
+                    1.0 + constants.phi * (uc / egress),
+                )
+                for kind, count, compute, hbm, most, time, delay in alone:
+                    hbm = min(hbm * more, most)
+                    speeds[kind] = speed = 1.0 / max(norm(compute * slower, x[c] * hbm * time) + delay, 1.0)
                     total += speed * count * hbm
             demand.append(total)
         return speeds, demand
@@ -308,3 +307,16 @@ class _System:
                     frozen[k] = speeds[k] * least
         for k, speed in frozen.items():
             speeds[k] = speed
+
+
+class _Sum:
+    """What is added up under numbers, in their order."""
+
+    def __init__(self) -> None:
+        self._sums: dict[int, float] = {}
+
+    def add(self, number: int, amount: float) -> None:
+        self._sums[number] = self._sums.get(number, 0.0) + amount
+
+    def items(self) -> list[tuple[int, float]]:
+        return sorted(self._sums.items())

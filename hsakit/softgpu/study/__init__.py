@@ -1,0 +1,1 @@
+"""What the clock's model says of concurrent computation and communication: synthetic kernels, no driver, no bytes."""
