@@ -34,6 +34,12 @@ LAST_HANDLERS = 0.5  # seconds that the end of the process waits for them
 # How the libraries give things back.  At the end they get a function of C's that returns 0, and looks at no argument.
 TEARDOWN = ("ioctl", "amdgpu_device_deinitialize")
 GET_FD = b"amdgpu_device_get_fd"
+# What the end of the process needs is looked up now: a forked child ends too, and there a thread that it does not have
+# may hold the lock under which cffi looks things up for the first time.
+_SUCCEED = ffi.cast("uintptr_t", C.sched_yield)
+_EXIT = ffi.cast("void(*)(int, void *)", C._exit)
+_FLUSH = ffi.cast("void(*)(void *)", C.fflush)
+_on_exit, _at_exit = C.on_exit, C.__cxa_atexit
 
 # int PyThreadState_SetAsyncExc(unsigned long id, PyObject *exc): raises in that thread as soon as it runs Python.
 # Called by a weak reference, which adds itself as a third argument.
@@ -125,7 +131,7 @@ class Seam:
         if not self._driver.abandoned:
             self._await_handlers()
         got.restore(self._patches)
-        got.patch(self._libraries, dict.fromkeys(TEARDOWN, _address(C.sched_yield)))
+        got.patch(self._libraries, dict.fromkeys(TEARDOWN, int(_SUCCEED)))
         _skip_exit_handlers()
         if self._driver.abandoned:
             return
@@ -233,8 +239,8 @@ def _skip_exit_handlers() -> None:
     """Let the process end as ``_exit`` does, but with its exit status and what is still in C's output buffers.
 
     Exit handlers run from the last registered to the first: those registered later than now still run."""
-    C.on_exit(ffi.cast("void(*)(int, void *)", C._exit), ffi.NULL)
-    C.__cxa_atexit(ffi.cast("void(*)(void *)", C.fflush), ffi.NULL, ffi.NULL)
+    _on_exit(_EXIT, ffi.NULL)
+    _at_exit(_FLUSH, ffi.NULL, ffi.NULL)
 
 
 def _address(function) -> int:

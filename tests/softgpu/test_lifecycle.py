@@ -195,6 +195,31 @@ print(raw.wait(queue.barrier()), raw.driver.tree.root.exists())
     assert done.stdout.splitlines() == ["7 True", "7 True", "0 True"], done.stderr
 
 
+def test_a_forked_child_ends_though_a_thread_held_cffis_lock():
+    """Which cffi takes when a function or a type is looked up for the first time; in the child nobody lets go of it."""
+    done = child(
+        """
+import warnings
+from hsakit.softgpu.uapi import ffi
+warnings.simplefilter("ignore", DeprecationWarning)
+raw = Raw()
+ffi._lock.acquire()
+child = os.fork()
+if child == 0:
+    sys.exit(7)
+ffi._lock.release()
+end = time.monotonic() + 10
+while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:
+    time.sleep(0.01)
+if ended == (0, 0):
+    os.kill(child, 9)
+print(os.waitstatus_to_exitcode(ended[1]), ended[0] == child)
+""",
+        timeout=40,
+    )
+    assert done.stdout == "7 True\n", done.stderr
+
+
 def test_what_a_signals_handler_raises_in_a_wait_is_kept_until_the_wait_is_over():
     """Ctrl-C, and any exception of another handler.  The wait runs to its end in C, as on hardware; then the exception
     comes, and the node still works."""
