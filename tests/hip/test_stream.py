@@ -138,6 +138,7 @@ def test_a_ring_is_not_filled(device, stream, latch, monkeypatch):
             for _ in range(100):
                 stream.fill(buffer, 1)
         assert stream.state().submitted == 33
+        monkeypatch.setattr(stream_state, "_ROOM", 20.0)  # the machine may be busy with other things
         latch.release()
         for _ in range(100):
             stream.fill(buffer, 2)
