@@ -355,12 +355,9 @@ def launch_rows(bench_ffi, loops) -> list[Row]:
         names = {"prepared": launch.launch, "put": launch.set, "kernel": kernel, "memory": memory, "stream": stream}
         names |= {"library": library, "by_ctypes": by_ctypes, "function": kernel.function, "raw": raw, "null": null}
         names |= {"extra": extra, "extra_at": extra_at}
-        try:
-            from hip import hip as hip_python
-        except ImportError:
-            print("hip-python is not installed: no row for it", file=sys.stderr)
-        else:
-            names["hip_python"] = hip_python.hipModuleLaunchKernel
+        amds = hip_python()
+        if amds:
+            names["hip_python"] = amds.hipModuleLaunchKernel
             statements["hip-python"] = "hip_python(function, 1, 1, 1, 256, 1, 1, 0, raw, None, extra_at)"
 
         def python(statement: str) -> Callable[[], int]:
@@ -391,6 +388,19 @@ def launch_rows(bench_ffi, loops) -> list[Row]:
 
         *times, in_c = alternate(LAUNCHES, [*map(python, statements.values()), c], behind_gate)
     return [Row(f"launch, {how}", taken, in_c) for how, taken in zip(statements, times)]
+
+
+def hip_python():
+    """AMD's own binding: this Python's, or what tools/rocm.sh put beside it."""
+    beside = str(Path(sys.prefix, "hip-python"))
+    if beside not in sys.path:
+        sys.path.append(beside)
+    try:
+        from hip import hip
+    except ImportError:
+        print("hip-python is not installed: no row for it (tools/rocm.sh hip-python fetches it)", file=sys.stderr)
+        return None
+    return hip
 
 
 def copy_rows(bench_ffi, loops, runtime) -> list[Row]:

@@ -3,14 +3,17 @@
 #
 #   tools/rocm.sh          see that there is one: the machine's own ROCm (6.1 or later), else Debian's packages in build/rocm
 #   tools/rocm.sh python   the same, then print the Python that can load it
+#   tools/rocm.sh hip-python   the same, then AMD's hip-python for that Python, by its pip: for the tests and tools/bench.py
 #
 # build/rocm is a root of Debian's packages, signatures verified, never installed into the machine:
 #   python, run, cc        launchers: its Python, any of its programs, its C (and HIP) compiler
 #   versions.txt           what it holds
+#   hip-python             AMD's package, once it was asked for; in no Python's path
 #
 # Variables: DEBIAN_MIRROR (else the machine's own apt configuration), ROCM_SUITE (trixie; a suite named here is fetched even
 # if the machine has a ROCm), ROCM_PATH, PYTHON (python3; for the machine's own ROCm).
-# Needs apt-get, dpkg-deb, tar, flock and, for the machine's own ROCm only, Python.
+# Needs apt-get, dpkg-deb, tar, flock and, for the machine's own ROCm only, Python. pip reads its own configuration (PIP_INDEX_URL,
+# pip.conf) as ever.
 set -eu
 umask 022
 export LC_ALL=C
@@ -18,13 +21,14 @@ export LC_ALL=C
 REPO=$(CDPATH="" cd -- "$(dirname -- "$0")/.." && pwd)
 SUITE=${ROCM_SUITE:-trixie}
 PACKAGES="python3 python3-numpy libopenblas0-pthread python3-cffi python3-tabulate python3-tqdm python3-pytest python3-hypothesis \
-python3-hatchling libhsa-runtime-dev libamdhip64-dev libc6-dev"
+python3-hatchling python3-pip libhsa-runtime-dev libamdhip64-dev libc6-dev"
 LAYOUT=1        # raise it when what the root must hold changes: older roots are then made again
 SPACE_MB=1200   # the root (about 750), the packages (about 150) and the package lists while it is being made
 if [ "$SUITE" = trixie ]; then NAME=rocm; else NAME=rocm-$SUITE; fi
 ROOT=$REPO/build/$NAME
 WORK=$REPO/build/$NAME.work
 VENV=$REPO/build/venv
+HIP_PYTHON="hip-python==10.0.0.0.1.2 rocm-bindings-core==10.0.0.0.1.2 rocm-bindings-hip==10.0.0.0.1.2"
 STAMP="$SUITE layout $LAYOUT: $PACKAGES"
 
 say() { echo "rocm: $*" >&2; }
@@ -252,7 +256,7 @@ unpack() {
     ln -s usr/lib64 "$WORK/root/lib64"  # these two as well where linker scripts look, below --sysroot
     # Largest first, one process a core. Left out is what nothing here reads: what clang and Python depend on for other uses,
     # and sitecustomize, which points into the machine's /etc.
-    grep -vE '/(binutils|libbinutils|libgprofng|lib[a-z]+san[0-9]+_|libclang1-|dpkg_|tar_|debconf_)' "$WORK/files" |
+    grep -vE '/(binutils|openssl_|libbinutils|libgprofng|lib[a-z]+san[0-9]+_|libclang1-|dpkg_|tar_|debconf_)' "$WORK/files" |
         tr '\n' '\0' | xargs -0 ls -S | tr '\n' '\0' | xargs -0 -n 1 -P "$(nproc)" sh -c '
         dpkg-deb --fsys-tarfile "$1" | tar -x -C "$0" --no-same-owner --keep-directory-symlink \
             --exclude=./etc --exclude=./var --exclude=./usr/share/doc --exclude=./usr/share/man --exclude=./usr/share/locale \
@@ -321,6 +325,41 @@ done 3<"$TMPDIR/steps"
 END
 }
 
+# --- AMD's hip-python -------------------------------------------------------------------------------------------------
+
+# Debian's pip knows no certificates but the machine's, and a fresh machine has none: then those of Debian's package serve.
+PIP='
+import pathlib, sys
+from pip._vendor import certifi
+authorities = sorted(pathlib.Path(sys.prefix, "usr/share/ca-certificates/mozilla").glob("*.crt"))
+if authorities and not pathlib.Path(certifi.where()).exists():
+    bundle = pathlib.Path(sys.prefix, "ca-certificates.crt")
+    bundle.write_text("".join(path.read_text() for path in authorities))
+    certifi.where = lambda: str(bundle)
+from pip._internal.cli.main import main
+sys.exit(main())'
+
+# hip_python PREFIX PYTHON: the package in PREFIX/hip-python.
+have_hip_python() { [ "$(cat "$1/hip-python/.complete" 2>/dev/null)" = "$HIP_PYTHON" ]; }
+
+make_hip_python() {
+    say "fetching AMD's hip-python for $2 with its pip, 4 MB"
+    made=$1/hip-python.new
+    rm -rf "$made"
+    # Variables stand above pip's configuration files, in which these would forbid --target.
+    # shellcheck disable=SC2086  # a list of names
+    PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 "$2" -c "$PIP" install --no-deps --only-binary :all: --no-compile \
+        --disable-pip-version-check --root-user-action ignore --no-input --target "$made" $HIP_PYTHON \
+        >"$REPO/build/hip-python.log" 2>&1 </dev/null || {
+        grep -E '^ *(ERROR|error)|Error' "$REPO/build/hip-python.log" | tail -n 5 | sed 's/^/      /' >&2
+        die "hip-python could not be had; its test will fail. tools/rocm.sh hip-python tries again" \
+            "pip's configuration decides where it looks (PIP_INDEX_URL or pip.conf); its output: $REPO/build/hip-python.log"
+    }
+    echo "$HIP_PYTHON" >"$made/.complete"
+    rm -rf "$1/hip-python"
+    mv "$made" "$1/hip-python"
+}
+
 have_root() { [ "$(cat "$ROOT/.complete" 2>/dev/null)" = "$STAMP" ]; }
 
 make_root() {
@@ -350,15 +389,20 @@ locked() {
     flock -n 9 || { say "waiting for another make in this checkout"; flock 9; }
 }
 
-case "${1:-}" in '' | python) ;; *) die "usage: tools/rocm.sh [python]" ;; esac
+case "${1:-}" in '' | python | hip-python) ;; *) die "usage: tools/rocm.sh [python | hip-python]" ;; esac
 FOUND=
 if [ -z "${ROCM_SUITE:-}" ]; then FOUND=$(find_rocm); fi
 if [ -n "$FOUND" ]; then
     say "using the machine's own $FOUND"
-    [ "${1:-}" = python ] || exit 0
+    [ -n "${1:-}" ] || exit 0
     [ -e "$VENV/.complete" ] || { locked; [ -e "$VENV/.complete" ] || make_venv; }
-    echo "$VENV/bin/python"
+    PREFIX=$VENV PYTHON=$VENV/bin/python
 else
     have_root || { check_machine; locked; have_root || make_root; }
-    if [ "${1:-}" = python ]; then echo "$ROOT/python"; else say "$ROOT/python loads Debian $SUITE's ROCm"; fi
+    PREFIX=$ROOT PYTHON=$ROOT/python
 fi
+case "${1:-}" in
+    python) echo "$PYTHON" ;;
+    hip-python) have_hip_python "$PREFIX" || { locked; have_hip_python "$PREFIX" || make_hip_python "$PREFIX" "$PYTHON"; } ;;
+    *) say "$ROOT/python loads Debian $SUITE's ROCm" ;;
+esac

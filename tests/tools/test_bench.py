@@ -56,13 +56,10 @@ def test_python_and_c_dispatch_the_same_kernel(bench, c_loops, runtime):
 
 def test_launches_through_hip(bench, c_loops, runtime):
     rows = bench.launch_rows(*c_loops)
-    assert [row.what.removeprefix("launch, ") for row in rows][:5] == [
-        "Launch.launch",
-        "1 argument set",
-        "prepared each time",
-        "scripted",
-        "ctypes",
-    ]
+    names = ["Launch.launch", "1 argument set", "prepared each time", "scripted", "ctypes"]
+    if Path(sys.prefix, "hip-python").exists():  # AMD's own, which make test puts there
+        names.append("hip-python")
+    assert [row.what.removeprefix("launch, ") for row in rows][: len(names)] == names
     assert all(len(row.python) == len(row.c) == bench.SAMPLES and min(row.c + row.python) > 0 for row in rows)
 
 

@@ -124,6 +124,35 @@ def test_a_machine_with_rocm_gets_an_environment_of_its_own_python_once(checkout
     assert {"numpy", "cffi", "tabulate", "pytest"} <= set(log[1].split())
 
 
+PIP = """case "$*" in
+    "-m venv "*) mkdir -p "$4/bin"; cp "$0" "$4/bin/python" ;;
+    *"install --no-deps "*hip-python==*)
+        echo "$*" >>"$LOG"
+        while [ "$1" != --target ]; do shift; done
+        mkdir -p "$2/hip"
+        exit $PIP_FAILS ;;
+    "-m pip install "*) ;;
+    *) exec PYTHON "$@" ;;
+esac""".replace("PYTHON", sys.executable)
+
+
+def test_hip_python_is_put_beside_the_python_once_and_tried_again_after_a_failure(checkout):
+    variables = {
+        "ROCM_PATH": str(installation(checkout / "opt", "libhsa-runtime64.so.1.14.0")),
+        "PYTHON": str(script(checkout / "bin/python3", PIP)),
+        "LOG": str(checkout / "log"),
+    }
+    place = checkout / "build/venv/hip-python"
+    done = rocm(checkout, "hip-python", PIP_FAILS="1", **variables)
+    assert done.returncode == 1 and not place.exists()
+    assert "hip-python could not be had" in done.stderr and "PIP_INDEX_URL" in done.stderr
+    for _ in range(2):
+        assert rocm(checkout, "hip-python", PIP_FAILS="0", **variables).returncode == 0
+        assert (place / "hip").is_dir()
+    calls = (checkout / "log").read_text().splitlines()
+    assert len([line for line in calls if "--target" in line]) == 2  # the failed one and one more
+
+
 def test_a_machine_with_rocm_and_no_python_is_told_so(checkout):
     prefix = installation(checkout / "opt", "libhsa-runtime64.so.1.14.0")
     done = rocm(checkout, "python", ROCM_PATH=str(prefix), PYTHON="no-such-python3")
