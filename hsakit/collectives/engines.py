@@ -50,7 +50,18 @@ def prepare(
     join them; or ``shared``: the copies that others wait for together count down one signal. ``split`` cuts transfers
     of ``split_from`` bytes and more into as many pieces, each on another engine.
     """
+    _sweep()
     return EngineCollective(platform, operation, send, recv, gpus, after, form, split, split_from)
+
+
+_lingering: list[EngineCollective] = []  # closed, and still in flight when last looked at
+
+
+def _sweep() -> None:
+    for collective in list(_lingering):
+        if collective._at_rest:
+            _lingering.remove(collective)
+            collective._closing.close()
 
 
 class _Piece:
@@ -90,10 +101,12 @@ class EngineCollective:
         self._taken = self._allocation.take(self.gpus, dict.fromkeys(map(_way, transfers)), split)
         self._closing.callback(self._allocation.give_back, self.gpus, self._taken)
         self._pieces = {step: self._cut(step, split_from) for step in transfers}
+        self._broken = False  # the last run was not submitted to its end
+        self.done: tuple[Signal, ...] = ()
         try:
             self._prepare()
         except BaseException:
-            self.close()
+            self._closing.close()
             raise
 
     def __repr__(self) -> str:
@@ -106,8 +119,21 @@ class EngineCollective:
         self.close()
 
     def close(self) -> None:
-        """Give back engines, signals and scratch memory, what is in flight when it is complete."""
-        self._closing.close()
+        """Give back engines, queues, signals and scratch memory: at once, or, if a run is in flight, when a collective
+        is prepared or closed after that has completed. Without the queues it could not."""
+        if self not in _lingering:
+            _lingering.append(self)
+        _sweep()
+
+    @property
+    def _at_rest(self) -> bool:
+        """Nothing of it is in flight."""
+        if self._broken:
+            try:
+                self._come_to_rest(0)
+            except InvalidArgument:
+                return False
+        return all(signal.value == 0 for signal in self.done)
 
     # What it is made of
 
@@ -137,7 +163,6 @@ class EngineCollective:
         self._works: list[Work] = []
         self._sums: dict[Sum, Signal] = {}
         self._queues: dict[int, Queue] = {}
-        self._broken = False  # the last run was not submitted to its end
         pieces = {group: [p for s in steps for p in self._pieces.get(s, ())] for group, steps in plan.groups.items()}
         signals = {group: self._signal(len(found) if shared and found else 1) for group, found in pieces.items()}
         last = {steps[-1]: group for group, steps in plan.groups.items()}
@@ -152,7 +177,7 @@ class EngineCollective:
             if step in last and not shared:
                 joined = pieces[last[step]]
                 self._enqueue(self._joiner(step), None, [piece.copy.signal for piece in joined], signal)
-        self.done: tuple[Signal, ...] = tuple(self._finish(rank, signals) for rank in range(len(self.gpus)))
+        self.done = tuple(self._finish(rank, signals) for rank in range(len(self.gpus)))
         self.costs = tuple(cost for work in self._works for cost in work.costs)
         self._numbers = {id(p): i for i, p in enumerate(p for s in plan.transfers for p in self._pieces[s])}
         gate.check_room(self._works)

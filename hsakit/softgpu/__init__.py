@@ -1,6 +1,6 @@
 """A software node below AMD's real libraries: it answers as the kernel driver and executes what the queues hold.
 
-One function, :func:`install`; see docs/softgpu.md.  Nothing above knows this package but the switch in
+:func:`install` puts it there; see docs/softgpu.md.  Nothing above knows this package but the switch in
 ``hsakit.ffi.node_choice``.
 """
 
@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Installed", "install"]
+__all__ = ["Installed", "install", "plant"]
 
 
 class Installed(NamedTuple):
@@ -45,3 +45,12 @@ def install(node_file: str | None = None) -> Installed:
         os.register_at_fork(after_in_child=driver.abandon)
         _installed = Installed(driver.tree.root, "host"), seam
     return _installed[0]
+
+
+def plant(text: str) -> None:
+    """Plant faults in the installed node, as ``faults`` has them, in place of those before; "" takes them away."""
+    from .faults import Faults, parse
+
+    assert _installed is not None, "no node is installed"
+    driver = _installed[1].driver
+    driver.faults = Faults(driver, parse(text))

@@ -56,7 +56,7 @@ class Driver:
         self.tree = sysfs.Tree(spec)
         self.events = EventTable()
         self.space = AddressSpace()
-        self.fault = faults.from_environment()
+        self.faults = faults.Faults(self, faults.from_environment())
         self.apertures = (LDS_BASE >> 32, SCRATCH_BASE >> 32)
         self.executor = Executor(self)
         self.counters = [Counters(self.tree.node(g) / "packets", spec.gpu.engines) for g in range(spec.gpus)]

@@ -47,6 +47,7 @@ class SdmaQueue:
         self._running: Iterator[bool] | None = None
         self._length = 0
         self._copies = 0
+        self._lose = False  # a planted fault: the next completion is not counted down
         self.cu_mask: bytes | None = None  # may be set, means nothing to an engine
         self.priority = args.queue_priority
         self.save_area = (0, 0)
@@ -117,6 +118,9 @@ class SdmaQueue:
             return None
         if op == OP_ATOMIC and header >> 25 == ATOMIC_ADD64:
             words = self._packet(at, 8, "sdma_atomic")
+            if self._lose:
+                self._lose = False
+                return None
             atomic_add64(self._pointer("uint64_t *", words, 1, 8), words[3] | words[4] << 32)
             return None
         if op == OP_TIMESTAMP and sub_op == SUBOP_TIMESTAMP_GLOBAL:
@@ -155,6 +159,10 @@ class SdmaQueue:
         source, destination = words[3] | words[4] << 32, words[5] | words[6] << 32
         number, self._copies = self._copies, self._copies + 1
         self._counters.add(f"sdma_copy_engine_{self.engine}")
+        planted = None
+        if self._driver.faults:
+            planted = self._driver.faults.alter(self.gpu, self.engine, number, destination, source, nbytes)
+            destination, source, nbytes = planted.destination, planted.source, planted.nbytes
         # Both ranges are looked up in full before the first byte moves.
         self._space.place(self.gpu, source, nbytes, write=False)
         self._space.place(self.gpu, destination, nbytes, write=True)
@@ -164,9 +172,10 @@ class SdmaQueue:
             size = min(SLICE, nbytes - done)
             self._space.copy(self.gpu, destination + done, source + done, size)
             self._budget -= size // BYTES_A_PACKET
-        fault = self._driver.fault
-        if fault is not None and fault.hits(self.gpu, self.engine, number):
-            self._space.flip(self.gpu, destination + fault.byte % nbytes)
+        if planted:
+            for effect in planted.after:
+                effect()
+            self._lose = planted.lost
 
     def _rect(self, words: list[int]) -> Iterator[bool]:
         element = words[0] >> 29  # log2 of its bytes; pitches and counts are in elements

@@ -1,9 +1,14 @@
 """Collectives by engines: every byte right, no kernel, refusals, dependencies, what an interruption leaves."""
 
+import time
+
+import numpy as np
 import pytest
 
 from hsakit.collectives import Buffers, Collective, engines
 from hsakit.collectives.operation import Operation
+from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
+from hsakit.gate import Gate
 
 # From nothing to 64 MiB; the largest only where they are few.
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 256, 257, 511, 513, 1000, 1023]
@@ -48,3 +53,261 @@ def test_every_byte_is_right(node, make_operation, run, move, ranks, in_place):
             operation = make_operation(move, ranks, nbytes, in_place)
             skew = 4 * (number % 3) if operation.reduces else number % 5
             run(operation, runs=1, skew=skew, form=engines.FORMS[number // 2 % 2])
+
+
+def test_the_largest_sizes(node, run):
+    n = len(node.gpus)
+    for nbytes in LARGE[:3]:
+        run(Operation("all-gather", min(n, 3), nbytes), runs=1, skew=1)
+    run(Operation("broadcast", min(n, 2), LARGE[3]), runs=1)
+
+
+@pytest.mark.parametrize("split", [2, 5])
+def test_split_over_several_engines(node, run, split):
+    operation = Operation("all-to-all", min(3, len(node.gpus)), 100_003)
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv, split=split, split_from=50_000) as collective:
+            buffers.run(collective)
+            used = {(part.rank, part.what.rpartition(" on ")[2]) for part in collective.parts}
+            assert len(collective.parts) == len(operation.blocks) * split
+            assert len(used) == min(len(operation.blocks) * split, len(used)) >= split
+    run(
+        Operation("all-gather", 2 if len(node.gpus) > 1 else 1, 300), split=3, split_from=1
+    )  # too small to cut so often
+
+
+@pytest.mark.parametrize("form", engines.FORMS)
+def test_no_kernel_runs(node, form):
+    """Every byte is moved by an engine, the local shard too, and the packets are those of the plan."""
+    operation = Operation("all-gather", len(node.gpus), 5000)
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv, form=form) as collective:
+            tally = node.tally()
+            for _ in range(3):
+                buffers.prepare()
+                with tally:
+                    collective.submit()
+                    collective.wait()
+                buffers.check(collective)
+            if tally.counted is None:
+                pytest.skip("the driver counts no packets")
+            totals = tally.totals()
+            copies, ranks = len(collective.plan.transfers), len(node.gpus)
+            joins = -(-ranks // 5) * ranks if form == "timed" else 0
+            assert (totals["aql_dispatch"], totals["sdma_copy"]) == (0, 3 * copies)
+            assert (totals["aql_barrier_and"], totals["sdma_rect"]) == (3 * joins, 0)
+            for gpu in node.gpus:  # one engine a peer, and one for the local shard
+                assert list(tally.counted.engine_copies(gpu.agent.driver_node).values()) == [3] * ranks
+
+
+def test_engines_that_are_kernels_are_refused(node, script):
+    done = script(
+        """
+        from hsakit import Node
+        from hsakit.collectives import Buffers, Operation, engines
+        with Node() as node, Buffers(node, Operation("all-gather", 1, 100)) as buffers:
+            engines.prepare(node, buffers.operation, buffers.send, buffers.recv)
+        """,
+        HSA_ENABLE_SDMA="0",
+    )
+    assert done.returncode and "HSA_ENABLE_SDMA=0 runs engine copies as kernels" in done.stderr
+
+
+def test_times_are_those_of_the_copies(node):
+    operation = Operation("all-gather", min(3, len(node.gpus)), 100_000)
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
+            for _ in range(2):
+                buffers.run(collective)
+                parts = collective.parts
+                assert len(parts) == len(operation.blocks) and all(part.start < part.end for part in parts)
+                assert [part.rank for part in parts] == [t.src.rank for t in collective.plan.transfers]
+        with engines.prepare(node, operation, buffers.send, buffers.recv, form="shared") as collective:
+            buffers.run(collective)
+            with pytest.raises(InvalidArgument, match="overwrite each other's times"):
+                collective.parts  # noqa: B018
+
+
+@pytest.mark.parametrize("form", engines.FORMS)
+def test_a_gate_holds_all_of_it(node, make_operation, form, move):
+    operation = make_operation(move, min(4, len(node.gpus)), 3001, True)
+    with Gate(node) as gate, Buffers(node, operation) as buffers:
+        after = [gate.signals] * operation.ranks
+        with engines.prepare(node, operation, buffers.send, buffers.recv, after=after, form=form) as collective:
+            for _ in range(2):
+                buffers.prepare(collective)
+                gate.hold([collective])
+                time.sleep(0.01)
+                assert all(signal.value > 0 for signal in collective.done)
+                gate.release()
+                collective.wait()
+                buffers.check(collective)
+
+
+def test_a_rank_waits_for_its_own_signals(node):
+    """Nothing of a rank's memory is read or written before its signals are 0; the others go on."""
+    ranks = min(4, len(node.gpus))
+    operation = Operation("all-to-all", ranks, 2000)
+    ready = [node.create_signal(1) for _ in range(ranks)]
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(
+            node, operation, buffers.send, buffers.recv, after=[[signal] for signal in ready]
+        ) as collective:
+            buffers.prepare(collective)
+            collective.submit()
+            for signal in ready[1:]:
+                signal.store(0)
+            time.sleep(0.05)
+            assert all(signal.value == 1 for signal in collective.done)  # everybody has something from rank 0
+            poisoned = np.array(node.gpus[0].get(buffers.recv[0]))
+            assert all((poisoned[b.dst_offset] != buffers._sent(b)[0]) for b in operation.blocks if b.dst == 0)
+            done = {part.src.rank for part in collective.plan.transfers if 0 not in (part.src.rank, part.dst.rank)}
+            assert done == set(range(1, ranks))
+            ready[0].store(0)
+            collective.wait()
+            buffers.check(collective)
+
+
+def test_what_was_submitted_is_submitted_once(node):
+    operation = Operation("all-gather", min(2, len(node.gpus)), 64)
+    with Gate(node) as gate, Buffers(node, operation) as buffers:
+        after = [gate.signals] * operation.ranks
+        with engines.prepare(node, operation, buffers.send, buffers.recv, after=after) as collective:
+            buffers.prepare(collective)
+            gate.hold([collective])
+            with pytest.raises(InvalidArgument, match="still to be decremented"):
+                collective.submit()
+            gate.release()
+            collective.wait()
+            buffers.check(collective)
+
+
+@pytest.mark.parametrize("form", engines.FORMS)
+@pytest.mark.parametrize("name", ["all-gather", "all-to-all"])
+def test_an_interrupted_submission_leaves_all_usable(node, monkeypatch, name, form):
+    operation = Operation(name, min(4, len(node.gpus)), 5001, in_place=True)
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv, form=form) as collective:
+            works = len(collective._works)
+            for stop in {0, 1, works // 2, works - 1}:
+                broken = list(collective._works)
+                broken[stop] = Interrupted(broken[stop])
+                with monkeypatch.context() as patched:
+                    patched.setattr(collective, "_works", broken)
+                    with pytest.raises(KeyboardInterrupt):
+                        collective.submit()
+                with pytest.raises(InvalidArgument, match="not submitted to its end"):
+                    collective.wait()
+                collective._come_to_rest(10)  # before senders get new bytes
+                buffers.run(collective)
+
+
+class Interrupted:
+    def __init__(self, work):
+        self.costs = work.costs
+
+    def submit(self, deadline):
+        raise KeyboardInterrupt
+
+
+def test_a_killed_process_leaves_the_node_usable(node, script):
+    """Killed with copies in flight behind a gate that nobody opens; then another process, and this one."""
+    text = """
+        import os, signal
+        from hsakit import Gate, Node
+        from hsakit.collectives import Buffers, Operation, engines
+        node = Node()
+        operation = Operation("all-gather", len(node.gpus), 4097)
+        gate, buffers = Gate(node), Buffers(node, operation)
+        after = [gate.signals] * operation.ranks
+        collective = engines.prepare(node, operation, buffers.send, buffers.recv, after=after)
+        buffers.prepare()
+        gate.hold([collective])
+        if DIES:
+            os.kill(os.getpid(), signal.SIGKILL)
+        gate.release()
+        collective.wait()
+        buffers.check(collective)
+    """
+    assert script(text.replace("DIES", "True")).returncode == -9
+    after = script(text.replace("DIES", "False"))
+    assert after.returncode == 0, after.stderr
+    operation = Operation("all-gather", len(node.gpus), 4097)
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
+            buffers.run(collective)
+
+
+def test_closed_while_in_flight(node):
+    operation = Operation("all-to-all", min(3, len(node.gpus)), 5001, in_place=True)
+    with Gate(node) as gate, Buffers(node, operation) as buffers:
+        after = [gate.signals] * operation.ranks
+        collective = engines.prepare(node, operation, buffers.send, buffers.recv, after=after)
+        buffers.prepare(collective)
+        gate.hold([collective])
+        collective.close()
+        collective.close()
+        gate.release()
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
+            buffers.run(collective)
+
+
+def test_a_missed_deadline_says_what_is_missing(node):
+    operation = Operation("all-gather", min(2, len(node.gpus)), 64)
+    never = node.create_signal(1)
+    with Buffers(node, operation) as buffers:
+        after = [[never]] * operation.ranks
+        for form in engines.FORMS:
+            with engines.prepare(node, operation, buffers.send, buffers.recv, after=after, form=form) as collective:
+                never.store(1)
+                collective.submit()
+                missing = "copy 0, 64 B rank" if form == "timed" else "copies of the result of rank 0"
+                with pytest.raises(DeadlineExceeded, match=f"rank 0 is not done within 0.02 s: .*{missing}"):
+                    collective.wait(0.02)
+                never.store(0)
+                collective.wait()
+
+
+def test_refusals(node):
+    operation = Operation("all-gather", 1, 64)
+    with Buffers(node, operation) as buffers:
+        send, recv = buffers.send, buffers.recv
+
+        def prepare(*arguments, **options):
+            with pytest.raises(InvalidArgument) as caught:
+                engines.prepare(node, *arguments, **options)
+            return str(caught.value)
+
+        assert "form 'quick' is none of timed, shared" in prepare(operation, send, recv, form="quick")
+        assert "both are at least 1" in prepare(operation, send, recv, split=0)
+        assert "engines for copies" in prepare(operation, send, recv, split=99)
+        assert "1 buffers for 2 ranks" in prepare(Operation("all-gather", 2, 64), send, recv) or len(node.gpus) < 2
+        assert "64 bytes, not none" in prepare(operation, [None], recv)
+        assert "64 bytes, not 63 bytes" in prepare(operation, [send[0][1:]], recv)
+        assert "signals for 2 ranks, of 1" in prepare(operation, send, recv, after=[(), ()])
+
+
+def test_a_plan_that_exceeds_a_ring_is_refused_before_anything_is_submitted(node):
+    """More copies than an engine's ring holds: all to one peer, each with dependencies."""
+    operation = Operation("all-gather", min(2, len(node.gpus)), 64)
+    signals = [node.create_signal(1) for _ in range(12_000)]
+    with Buffers(node, operation) as buffers:
+        with pytest.raises(InvalidArgument, match="of a ring of|do not fit the ring"):
+            engines.prepare(node, operation, buffers.send, buffers.recv, after=[signals] * operation.ranks)
+        with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
+            buffers.run(collective)
+    for signal in signals:
+        signal.close()
+
+
+def test_explained(node):
+    operation = Operation("all-gather", min(2, len(node.gpus)), 64)
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
+            lines = collective.explain().splitlines()
+            n = operation.ranks
+            assert lines[0] == f"{operation}: {n * n} copies, 0 sums, form timed"
+            assert len(lines) == 1 + n * n
+            engine = collective._pieces[collective.plan.transfers[0]][0].engine.label
+            assert lines[1].endswith(f"-> rank {1 % n} recv+0 on {engine}")

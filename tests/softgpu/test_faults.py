@@ -9,15 +9,16 @@ from tests.softgpu.rawhsa import child
 
 
 def test_keys_that_are_left_out_match_everything():
-    assert parse("flip") == Fault("flip")
-    fault = parse("flip:gpu=2,engine=5,byte=77")
+    assert parse("flip") == (Fault("flip"),) and parse("") == ()
+    fault, other = parse("flip:gpu=2,engine=5,byte=77;drop:onto=3")
     assert fault == Fault("flip", gpu=2, engine=5, byte=77)
-    assert fault.hits(2, 5, 0) and fault.hits(2, 5, 99)
-    assert not fault.hits(3, 5, 0) and not fault.hits(2, 4, 0)
-    assert not parse("flip:copy=1").hits(0, 0, 0)
+    assert fault.hits(2, 5, 0, None) and fault.hits(2, 5, 99, 1)
+    assert not fault.hits(3, 5, 0, 1) and not fault.hits(2, 4, 0, 1)
+    assert other.hits(0, 0, 0, 3) and not other.hits(0, 0, 0, 2) and not other.hits(0, 0, 0, None)
+    assert not parse("flip:copy=1")[0].hits(0, 0, 0, None)
 
 
-@pytest.mark.parametrize("text", ["flop", "flip:gpu", "flip:gpu=x", "flip:lane=1", ":gpu=1", "flip gpu=1"])
+@pytest.mark.parametrize("text", ["flop", "flip:gpu", "flip:gpu=x", "flip:lane=1", ":gpu=1", "flip gpu=1", "flip;"])
 def test_a_bad_specification_says_how_to_write_one(text):
     with pytest.raises(ValueError, match="kind:key=number"):
         parse(text)
@@ -25,7 +26,7 @@ def test_a_bad_specification_says_how_to_write_one(text):
 
 def test_no_variable_no_fault(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    assert from_environment() is None
+    assert from_environment() == ()
 
 
 def test_one_bit_of_one_copy_is_wrong():
