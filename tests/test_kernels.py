@@ -154,9 +154,7 @@ def test_exchange(place, kernels):
     targets = tables[512 : 512 + 3 * TARGET.itemsize]
     blocks.view(BLOCK)[:] = [(src.address, 30_000, 0, 2), (src.address + 5, 999, 2, 1)]
     targets.view(TARGET)[:] = [(each.address, inbox.address + 8 * p) for p, each in enumerate(dst)]
-    launch = kernels.exchange(
-        blocks, targets, runs, inbox, late, senders=3, workgroups=3, limit=50, hold=[src, *dst]
-    )
+    launch = kernels.exchange(blocks, targets, runs, inbox, late, senders=3, workgroups=3, limit=50, hold=[src, *dst])
     assert {src.handle(), *(each.handle() for each in dst)} <= set(launch.buffers())
     for run_ in (1, 2):
         for each in dst:

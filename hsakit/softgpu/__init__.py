@@ -52,5 +52,5 @@ def plant(text: str) -> None:
     from .faults import Faults, parse
 
     assert _installed is not None, "no node is installed"
-    driver = _installed[1].driver
+    driver = _installed[1]._driver
     driver.faults = Faults(driver, parse(text))

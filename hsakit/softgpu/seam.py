@@ -56,7 +56,7 @@ class Seam:
     """The replaced functions.  Lives as long as the process: the libraries hold their addresses."""
 
     def __init__(self, driver: Driver):
-        self.driver = driver
+        self._driver = driver
         self._inside: set[int] = set()  # threads inside an ioctl of ours
         self._main = threading.main_thread().ident  # the thread in which Python runs the handlers of signals
         self._interrupt: type[BaseException] | None = None  # what one raised while the main thread was in an ioctl
@@ -128,14 +128,14 @@ class Seam:
         event handler, which is Python's.  Other calls reach the real system, which does not know our descriptors and
         refuses.  When Python is through, the process ends without the exit handlers of the libraries: HIP's, from 6.4
         on, wait for packets, and there is no GPU any more."""
-        if not self.driver.abandoned:
+        if not self._driver.abandoned:
             self._await_handlers()
         got.restore(self._patches)
         got.patch(self._libraries, dict.fromkeys(TEARDOWN, int(_SUCCEED)))
         _skip_exit_handlers()
-        if self.driver.abandoned:
+        if self._driver.abandoned:
             return
-        self.driver.halt()
+        self._driver.halt()
         for _ in range(200):
             if not self._inside:
                 break
@@ -156,7 +156,7 @@ class Seam:
     def _open(self, path, flags: int, mode: int) -> int:
         name = ffi.string(path)
         if name == KFD:
-            return self.driver.open_device()
+            return self._driver.open_device()
         render = RENDER.match(name)
         if render:
             return self._drm_open_render(int(render[1]))
@@ -185,7 +185,7 @@ class Seam:
         try:
             if number is not None:
                 self._waiting[number] = True
-            result = self.driver.ioctl(request, argument)
+            result = self._driver.ioctl(request, argument)
         finally:
             if number is not None:
                 self._waiting[number] = False
@@ -204,10 +204,10 @@ class Seam:
 
     def _drm_open_render(self, minor: int) -> int:
         gpu = minor - FIRST_RENDER_MINOR
-        if not 0 <= gpu < self.driver.spec.gpus:
+        if not 0 <= gpu < self._driver.spec.gpus:
             ffi.errno = errno.ENOENT
             return -1
-        return self.driver.open_render_node(gpu)
+        return self._driver.open_render_node(gpu)
 
     @staticmethod
     def _drm_close(fd: int) -> int:
@@ -215,7 +215,7 @@ class Seam:
         return 0
 
     def _amdgpu_device_initialize(self, fd: int, major, minor, handle) -> int:
-        gpu = self.driver.render_node(fd)
+        gpu = self._driver.render_node(fd)
         major[0], minor[0] = 3, 57
         handle[0] = self._handles + gpu
         return 0
@@ -224,10 +224,10 @@ class Seam:
         return ffi.cast("uint64_t *", handle) - self._handles
 
     def _amdgpu_device_get_fd(self, handle) -> int:
-        return self.driver.open_render_node(self._gpu_of(handle))
+        return self._driver.open_render_node(self._gpu_of(handle))
 
     def _amdgpu_query_gpu_info(self, _handle, info) -> int:
-        part = self.driver.spec.gpu
+        part = self._driver.spec.gpu
         info.asic_id, info.family_id = part.device_id, 141  # AMDGPU_FAMILY_AI
         info.max_engine_clk, info.max_memory_clk = part.clock_mhz * 1000, part.memory_clock_mhz * 1000
         info.num_shader_engines, info.num_shader_arrays_per_engine = part.shader_engines * part.xccs, 1

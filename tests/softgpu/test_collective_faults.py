@@ -111,3 +111,16 @@ def test_a_lost_completion_misses_the_deadline(exchange, plant, runtime):
     collective.wait()
     buffers.check(collective)
     buffers.run(collective)
+
+
+def test_a_part_of_a_sum_that_never_came(node, plant):
+    operation = Operation("reduce-scatter", 4, 1000)
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
+            buffers.run(collective)
+            plant(f"drop:gpu={RANK},onto={PEER}")
+            sender = f"rank {PEER}, the shard of rank {RANK}, on its way, written by copy"
+            with pytest.raises(VerifyError, match=f"{sender}.*1000 of 1000 bytes wrong.*never written"):
+                buffers.run(collective)
+            plant("")
+            buffers.run(collective)

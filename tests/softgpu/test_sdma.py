@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsakit.softgpu.events import Event
-from hsakit.softgpu.faults import parse
+from hsakit.softgpu.faults import Faults, parse
 from hsakit.softgpu.memory import MemoryFault
 from hsakit.softgpu.sdma import SLICE, UnknownPacket
 from tests.softgpu.bench import words
@@ -175,7 +175,7 @@ def test_packets_wrap_around_the_ring_in_the_middle(bench, memory):
 
 @pytest.mark.parametrize("foreign", [False, True])
 def test_a_planted_fault_flips_one_bit_wherever_the_bytes_go(bench, engine, foreign, monkeypatch):
-    monkeypatch.setattr(bench.driver, "fault", parse("flip:engine=2,copy=1,byte=100"))
+    monkeypatch.setattr(bench.driver, "faults", Faults(bench.driver, parse("flip:engine=2,copy=1,byte=100")))
     source, _ = bench.memory(4096)
     target, out = bench.memory(4096, foreign=foreign)
     for expected in (bytes(64), bytes(36) + b"\1" + bytes(27), bytes(64)):
