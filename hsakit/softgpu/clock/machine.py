@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from .constants import Constants
 from .cost import HOST, Cost
 from .flow import Flow, of_copy, of_workgroups
-from .residency import CAPACITY, Xcc
+from .residency import CAPACITY, Xcc, layers
 from .sharing import Rates, Sharing
 from .timeline import Event, Timeline
 
@@ -28,6 +29,7 @@ PARKED = _Parked()
 """what a cohort is that waits for memory to change: it keeps its CUs and asks for nothing"""
 
 NOTHING = Cost()
+REMEMBERED = 20_000  # costs and states of GPUs whose solutions are kept
 Outcome = Cost | _Parked | None
 Split = list[tuple[Sequence[int], Outcome]]  # (positions in the cohort, what they do next): it goes on as several
 
@@ -89,6 +91,16 @@ class Cohort(Item):
         self.cost_name = 0
         self.data: object = None
         """the job's own; what a split cohort's parts begin with"""
+
+    @cached_property
+    def even(self) -> bool:
+        """Has every XCC got the same?"""
+        return all(turns == self.turns[0] for turns in self.turns)
+
+    @cached_property
+    def layers(self) -> list[list[tuple[int, int]]]:
+        """Of each XCC, (CUs, workgroups on each of them), no CU twice."""
+        return [layers(turns) for turns in self.turns]
 
     @property
     def placed(self) -> list[tuple[int, int, int]]:
@@ -198,6 +210,7 @@ class Machine:
         self._look: Event | None = None
         self._keys: dict[tuple, int] = {}  # numbers of costs and of GPUs' states
         self._cost_names: dict[tuple[int, Cost], int] = {}
+        self._flows: dict[tuple[int, tuple], Flow] = {}
         self._speeds: dict[object, list[list[float]]] = {}  # by the numbers of all GPUs, or the one that all have
 
     # -- what is asked of it ---------------------------------------------------------------------------------------
@@ -389,6 +402,7 @@ class Machine:
             return False
         cohort = Cohort(dispatch, list(dispatch.taken), before.turns, before.counts)
         dispatch.pending = left
+        cohort.even, cohort.layers = before.even, before.layers
         dispatch.take(cohort)
         if not dispatch.waiting:
             gpu.pending = []
@@ -453,6 +467,9 @@ class Machine:
         changed = [gpu for gpu in self._gpus if gpu.changed]
         if not changed:
             return
+        if len(self._keys) > REMEMBERED:
+            self._forget()
+            changed = self._gpus
         for gpu in changed:
             self._look_at(gpu)
         first = self._gpus[0]
@@ -489,6 +506,15 @@ class Machine:
         gpu.names = [name for name, _ in named]
         gpu.key = self._keys.setdefault(tuple(gpu.names), len(self._keys))
 
+    def _forget(self) -> None:
+        """What was solved in a long life is not kept for ever; it would be found again."""
+        for memory in (self._keys, self._cost_names, self._flows, self._speeds):
+            memory.clear()
+        for gpu in self._gpus:
+            for dispatch in gpu.resident:
+                for cohort in dispatch.live:
+                    cohort.cost_name = self._name_cost(gpu, cohort.cost)
+
     def _offset(self, gpu: _Gpu, other: int) -> int:
         """How far a GPU is from this one, around the circle; HOST stays."""
         return other if other == HOST else (other - gpu.number) % self.spec.gpus
@@ -496,17 +522,23 @@ class Machine:
     def _solve(self, alike: bool) -> list[list[float]]:
         gpus = self._gpus[:1] if alike else self._gpus
         flows = [self._flow(gpu.number, name, item) for gpu in gpus for name, item in zip(gpu.names, gpu.items)]
-        speeds = iter(self._sharing.speeds(self.spec.gpus, flows, alike))
+        speeds = iter(self._sharing.speeds(self.spec.gpus, flows, alike, [gpu.key for gpu in gpus]))
         found = [[next(speeds) for _ in gpu.items] for gpu in gpus]
         return found * len(self._gpus) if alike else found
 
     def _flow(self, gpu: int, name: tuple, item: Item) -> Flow:
+        flow = self._flows.get((gpu, name))
+        if flow is not None:
+            return flow
         if isinstance(item, Cohort):
             _, _, count, crowd, full = name
-            return of_workgroups(gpu, count, item.cost, crowd, full)
-        assert isinstance(item, Copy)
-        *_, sharers, read = name
-        return of_copy(gpu, item.source, item.destination, sharers, read)
+            flow = of_workgroups(gpu, count, item.cost, crowd, full)
+        else:
+            assert isinstance(item, Copy)
+            *_, sharers, read = name
+            flow = of_copy(gpu, item.source, item.destination, sharers, read)
+        self._flows[gpu, name] = flow
+        return flow
 
     def _name_cost(self, gpu: _Gpu, cost: Cost) -> int:
         """A number for it, the same on GPUs whose peers are the same around the circle."""
@@ -535,9 +567,16 @@ def _crowd(cohort: Cohort, everyone: Iterable[Cohort]) -> float:
     """Workgroups that ask for something on a CU, on average over those of the cohort."""
     met = 0
     for other in everyone:
-        for own, others in zip(cohort.turns, other.turns):
-            met += sum((a & b).bit_count() for a in own for b in others)
+        if cohort.even and other.even:
+            met += len(cohort.turns) * _meetings(cohort.layers[0], other.layers[0])
+        else:
+            met += sum(map(_meetings, cohort.layers, other.layers))
     return met / cohort.count
+
+
+def _meetings(some: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
+    """Pairs of workgroups on the same CU, from two lists of (CUs, workgroups on each of them)."""
+    return sum([(a & b).bit_count() * m * n for a, m in some for b, n in others])
 
 
 def _name(named: tuple[tuple, Item]) -> tuple:

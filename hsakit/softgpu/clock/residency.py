@@ -18,6 +18,19 @@ def lowest(mask: int, count: int) -> int:
     return mask ^ rest
 
 
+def layers(turns: list[int]) -> list[tuple[int, int]]:
+    """Sets of CUs, each given a workgroup a CU, as (CUs, workgroups on each of them), no CU twice."""
+    found: list[tuple[int, int]] = []
+    for cus in turns:
+        before, found = found, []
+        for some, count in before:
+            found += [(part, n) for part, n in ((some & cus, count + 1), (some & ~cus, count)) if part]
+            cus &= ~some
+        if cus:
+            found.append((cus, 1))
+    return found
+
+
 class Xcc:
     """The CUs of an XCC, by what is free of each."""
 

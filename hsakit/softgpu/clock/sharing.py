@@ -66,7 +66,7 @@ class _Kinds:
     ``home``: of every GPU, the one that stands for it.  ``links``: (flow, bytes of a unit) of all that cross it.
     """
 
-    def __init__(self, flows: Sequence[Flow], gpus: int, alike: bool):
+    def __init__(self, flows: Sequence[Flow], gpus: int, alike: bool, states: Sequence[int]):
         self.home = [0] * gpus if alike else list(range(gpus))
         # Alike, the link from one GPU to another is as that from GPU 0 to the one as far away from it.
         self.crossed = [
@@ -77,9 +77,10 @@ class _Kinds:
         for i, links in enumerate(self.crossed):
             for link, n in links:
                 self.links.setdefault(link, []).append((i, n))
-        self._refine(flows, 1 if alike else gpus)
+        self._refine(flows, [0] if alike else list(states))
 
-    def _refine(self, flows: Sequence[Flow], gpus: int) -> None:
+    def _refine(self, flows: Sequence[Flow], states: list[int]) -> None:
+        gpus = len(states)
         names = _Names()
         plain = [
             names((f.count, f.compute_ps, f.delay_ps, f.hbm_bytes, f.l2_bytes, f.crowd, f.full, f.sharers))
@@ -96,11 +97,13 @@ class _Kinds:
                     if g != HOST:
                         touching[g].append((2, i, n))
         self.touching = touching
-        self.of_gpu = [0] * gpus
-        self.of_link = dict.fromkeys(self.links, 0)
+        names = _Names()
+        self.of_gpu = [names(state) for state in states]
+        of = [*self.of_gpu, -1]  # the host is at the end: HOST is -1
+        self.of_link = {link: (of[a] + 1) * (gpus + 1) + of[b] for link, (a, b) in ends.items()}
         kinds = 0
         while True:
-            of = [*self.of_gpu, -1]  # the host is at the end: HOST is -1
+            of = [*self.of_gpu, -1]
             names = _Names()
             self.of_flow = [
                 names((
@@ -140,10 +143,11 @@ class Sharing:
         self.engine = constants.engine_headroom * rates.link
         self.egress = rates.link * max(1, rates.links)
 
-    def speeds(self, gpus: int, flows: Sequence[Flow], alike: bool = False) -> list[float]:
+    def speeds(self, gpus: int, flows: Sequence[Flow], alike: bool, states: Sequence[int]) -> list[float]:
         """Units (a workgroup's segment, a copy's byte) a picosecond, of each flow.  ``alike``: they are those of GPU 0,
-        and all others have the same, with GPUs renumbered in a circle."""
-        kinds = _Kinds(flows, gpus, alike)
+        and all others have the same, with GPUs renumbered in a circle.  ``states``: GPUs of which it differs are not in
+        the same situation."""
+        kinds = _Kinds(flows, gpus, alike, states)
         speeds = _System(self, flows, kinds).solve()
         return [speeds[kind] for kind in kinds.of_flow]
 

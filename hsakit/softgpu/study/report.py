@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -62,12 +63,15 @@ def study(spec: NodeSpec, cases: Sequence[Case], draws: int, processes: int) -> 
 def strategies(outcomes: dict[str, list[Outcome]]) -> Table:
     table = Table(
         f"Average per cent of ideal over {len(outcomes[SETS[0]])} scenarios; Tc is that of the collective by CUs. "
-        "calibrated: on the published averages, +-6 points",
-        ("strategy", "published", *SETS),
+        "calibrated: on the published averages; +-: two standard errors of the mean over scenarios",
+        ("strategy", "published", *SETS, "+-, calibrated"),
     )
     percent = {name: averages(some) for name, some in outcomes.items()}
     for strategy in STRATEGIES:
-        table.rows.append((strategy, PUBLISHED[strategy], *(round(percent[name][strategy]) for name in SETS)))
+        values = [o.percent(strategy) for o in outcomes[SETS[-1]]]
+        spread = 2 * statistics.pstdev(values) / math.sqrt(len(values))  # two standard errors, over scenarios
+        means = [round(percent[name][strategy]) for name in SETS]
+        table.rows.append((strategy, PUBLISHED[strategy], *means, round(spread)))
     return table
 
 

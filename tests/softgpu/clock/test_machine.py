@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hsakit.softgpu.clock import PARKED, Cost
+from hsakit.softgpu.clock import PARKED, Cost, machine
 
 US = 1_000_000  # picoseconds
 CU = 2 * 4000e9 / 304  # bytes a second
@@ -137,6 +137,20 @@ def test_workgroups_that_share_a_cu_share_its_time(bench):
     b.timeline.run()
     assert kernel.log == [(0, 16)]
     assert kernel.ended == 20 * US
+
+
+def test_a_cu_is_as_crowded_as_its_own_workgroups_make_it(bench):
+    """48 workgroups on two CUs of each XCC, two a CU: the second wave has one a CU and is twice as fast."""
+    b = bench()
+    kernel = b.kernel(48, Cost(compute_ps=10 * US), per_cu=2, cus=(0b11,) * 8)
+    b.timeline.run()
+    assert kernel.log == [(0, 32), (20 * US, 16)]
+    assert kernel.ended == 30 * US
+    # three on two CUs: two of them meet one another, (2 + 2 + 1) / 3 on average
+    b = bench()
+    mixed = b.kernel(24, Cost(compute_ps=12 * US), per_cu=2, cus=(0b11,) * 8)
+    b.timeline.run()
+    assert mixed.ended == 20 * US
 
 
 # -- contention --------------------------------------------------------------------------------------------------------
@@ -309,6 +323,12 @@ def test_the_same_work_gives_the_same_times(bench):
     assert None not in ends
     assert ends == mixed(bench)
     assert len(set(ends)) > 20
+
+
+def test_what_was_solved_may_be_forgotten_at_any_time(bench, monkeypatch):
+    ends = mixed(bench)
+    monkeypatch.setattr(machine, "REMEMBERED", 3)
+    assert mixed(bench) == ends
 
 
 def test_gpus_that_do_the_same_end_together_as_if_each_were_solved_alone(bench):
