@@ -173,7 +173,7 @@ class _System:
                 host = any(HOST in link for link, _ in kinds.crossed[i])
                 self._copies.append((kind, ends, (sharing.rates.host_link if host else sharing.engine) / f.sharers))
             elif f.wire:
-                wire = sum(n for _, _, n in f.wire) / sharing.wire_request
+                wire = _bytes(f) / sharing.wire_request
                 own = f.hbm_bytes / sharing.request
                 times = (f.compute_ps * f.crowd, own * f.crowd, wire * f.crowd, f.delay_ps)
                 self._streams.append((kind, of[kinds.home[f.gpu]], ends, *times))
@@ -198,7 +198,7 @@ class _System:
                 elif f.sharers or f.wire:
                     memory.add(kind, f.count * f.hbm_bytes)
                     if not f.sharers:
-                        by_cus.add(kind, f.count * sum(n for _, _, n in f.wire))
+                        by_cus.add(kind, f.count * _bytes(f))
                 else:
                     local.add(kind, f.count)
             alone = []
@@ -311,6 +311,14 @@ class _System:
                     frozen[k] = speeds[k] * least
         for k, speed in frozen.items():
             speeds[k] = speed
+
+
+def _bytes(flow: Flow) -> float:
+    """That cross links.  Added one by one: what ``sum`` makes of floats depends on the version of Python."""
+    total = 0.0
+    for _, _, n in flow.wire:
+        total += n
+    return total
 
 
 class _Sum:

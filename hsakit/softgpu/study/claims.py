@@ -90,6 +90,7 @@ CLAIMS = (
         "engines add more for all-to-all than for all-gather", lambda d: _gain(d, "all-to-all") > _gain(d, "all-gather")
     ),
     Claim("the best speedup by engines is between 1.5 and 2", lambda d: 1.5 < d.best < 2),
+    Claim("engines are slower than CUs at 1 MiB", lambda d: min(d.small) > 1),
     Claim("engines are at least twice as slow as CUs at 1 MiB", lambda d: min(d.small) >= 2),
     Claim("engines are within 15 per cent of CUs, or faster, at 512 MiB", lambda d: max(d.large) <= 1.15),
     Claim("compute-bound products lose more without 64 CUs than without 32", lambda d: d.lost[1] > d.lost[0]),

@@ -9,7 +9,14 @@ import pytest
 from hsakit.softgpu.clock import Machine, Timeline
 from hsakit.softgpu.node import load
 
-PLAIN = {"beta": 2.0, "hbm_gb_s": 4000.0, "link_efficiency": 1.0, "remote_latency": 2.0, "engine_headroom": 1.0}
+PLAIN = {
+    "beta": 2.0,
+    "hbm_gb_s": 4000.0,
+    "link_efficiency": 1.0,
+    "remote_latency": 2.0,
+    "cu_power": 1.0,
+    "engine_headroom": 1.0,
+}
 QUIET = {"pi": 0.0, "phi": 0.0, "theta": 0.0, "q": 3.0, "look_ns": 1.0}
 
 
