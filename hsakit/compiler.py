@@ -39,13 +39,22 @@ FLAGS = (
     "-mcode-object-version=4",
     "-fhip-kernel-arg-name",
 )
+# For sources that include HIP's headers, which a ROCm has beside its compiler: these want the device library too.
+HIP_FLAGS = tuple(flag for flag in FLAGS if flag not in ("-nogpuinc", "-nogpulib"))
 # A bare ELF file, which both runtimes load.
 _MODE = ("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output")
 _TARGET = re.compile(r"gfx[0-9a-f]+(:(sramecc|xnack)[+-])*")
 _TIME_LIMIT = 300.0  # seconds for one run of the compiler
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
-_ADVICE = "Run `make rocm` to put one into build/rocm, or set ROCM_PATH to a ROCm installation."
+_ADVICE = (
+    "Set ROCM_PATH to a ROCm installation that has a compiler, or run `make rocm` to put Debian's into build/rocm "
+    "(`ROCM_SUITE=trixie make rocm` on a machine with a ROCm of its own)."
+)
+_HEADERS_ADVICE = (
+    "\nThe source includes HIP's headers, and was compiled without what they need: hsakit.compiler.build(source, "
+    "target, flags=hsakit.compiler.HIP_FLAGS) takes those of the compiler's ROCm (`make rocm`'s has them)."
+)
 
 
 @dataclass(frozen=True)
@@ -72,25 +81,29 @@ def kernels(family: str, target: str) -> Path:
 
 
 def build(source: str | os.PathLike, target: str, flags: tuple[str, ...] = FLAGS) -> Path:
-    """The code object of a HIP source file, built if it was not yet. A source that includes HIP's headers needs other
-    ``flags``: without -nogpuinc, and without -nogpulib if it calls functions of the device library.
+    """The code object of a HIP source file, built if it was not yet. A source that includes HIP's headers needs the
+    ``flags`` HIP_FLAGS.
 
-    CompilerNotFound says where a compiler was looked for; KernelBuildError has the compiler's output.
+    CompilerNotFound says where a compiler was looked for; KernelBuildError has the compiler's output, or the folders
+    in which nothing could be kept.
     """
     if not _TARGET.fullmatch(target):
         raise InvalidArgument(f"target {target!r}: a processor such as gfx942, or with settings, gfx90a:xnack-")
     source = Path(source).resolve()
     compiler = find_compiler()
-    kept = cache_folder() / f"{source.stem}-{target.replace(':', '-')}-{_key(source, target, flags, compiler)}.co"
-    if not kept.exists():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent, prefix="building-") as folder:
-            made = Path(folder, "made.co")
-            arguments = [*_MODE, f"--offload-arch={target}", *flags, "-o", str(made), str(source)]
-            returned, output = _run(compiler.command, arguments)
-            if returned != 0 or not made.exists():
-                raise KernelBuildError(str(source), target, [compiler.command, *arguments], output)
-            made.replace(kept)  # whole or not at all, also when two processes build it at once
+    name = f"{source.stem}-{target.replace(':', '-')}-{_key(source, target, flags, compiler)}.co"
+    for folder in _cache_folders():
+        if (folder / name).exists():
+            return folder / name
+    with _workshop(source, target) as workshop:
+        made, kept = Path(workshop, "made.co"), Path(workshop).parent / name
+        arguments = [*_MODE, f"--offload-arch={target}", *flags, "-o", str(made), str(source)]
+        returned, output = _run(compiler.command, arguments)
+        if returned != 0 or not made.exists():
+            if "-nogpuinc" in flags and re.search(rb"#\s*include\s*[<\"]hip/", source.read_bytes()):
+                output += _HEADERS_ADVICE
+            raise KernelBuildError(str(source), target, [compiler.command, *arguments], output)
+        made.replace(kept)  # whole or not at all, also when two processes build it at once
     return kept
 
 
@@ -115,10 +128,28 @@ def find_compiler() -> Compiler:
     raise CompilerNotFound(searched, _ADVICE)
 
 
-def cache_folder() -> Path:
-    if _in_checkout() and os.access(_CHECKOUT, os.W_OK):
-        return _CHECKOUT / "build" / "kernels"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "hsakit", "kernels")
+def _cache_folders() -> list[Path]:
+    """Where code objects are kept, the first choice first."""
+    folders = [_CHECKOUT / "build" / "kernels"] if _in_checkout() else []
+    try:
+        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # nobody's home
+        return folders
+    return [*folders, Path(cache, "hsakit", "kernels")]
+
+
+def _workshop(source: Path, target: str) -> tempfile.TemporaryDirectory[str]:
+    """A folder to build in, within the first folder that can be written."""
+    tried = []
+    for folder in _cache_folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return tempfile.TemporaryDirectory(dir=folder, prefix="building-")
+        except OSError as error:
+            tried.append(f"  {folder}: {error.strerror}")
+    places = "\n".join(tried) or "  none: no home folder is known"
+    problem = f"no folder to keep it in can be written; XDG_CACHE_HOME names one that can. Tried:\n{places}"
+    raise KernelBuildError(str(source), target, [], problem)
 
 
 def _in_checkout() -> bool:

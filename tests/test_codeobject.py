@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from hsakit import codeobject, compiler
-from hsakit.ffi.errors import CodeObjectError
+from hsakit.ffi.errors import CodeObjectError, InvalidArgument
 
 SOURCE = """
 struct Pair { int x; double y; };
@@ -96,6 +96,8 @@ def test_damaged_bytes_give_no_other_error(elf):
 
 
 def test_foreign_files(tmp_path):
+    with pytest.raises(InvalidArgument, match="the path of a file, or the file as bytes, not 12"):
+        codeobject.read(12)
     with pytest.raises(CodeObjectError, match="machine 62"):
         codeobject.read("/proc/self/exe")
     with pytest.raises(CodeObjectError, match="begins with 23 21 2f 62"):

@@ -98,6 +98,33 @@ def test_unknown_target(source):
     assert compiler.knows("gfx942") and not compiler.knows("gfx9999")
 
 
+def test_hips_headers(source):
+    """A source that includes them builds with HIP_FLAGS, and without says so."""
+    source.write_text("""#include <hip/hip_runtime.h>
+        extern "C" __global__ void mine(float* p) { p[threadIdx.x] = 1; }""")
+    with pytest.raises(KernelBuildError, match="includes HIP's headers.*flags=hsakit.compiler.HIP_FLAGS"):
+        compiler.build(source, "gfx942")
+    assert "mine" in codeobject.read(compiler.build(source, "gfx942", compiler.HIP_FLAGS)).kernels
+
+
+def test_a_checkout_that_cannot_be_written(fake_compiler, source, tmp_path, monkeypatch):
+    """What is kept there is found; what is not goes to the user's cache; without one, that is the error."""
+    fake_compiler()
+    checkout, cache = tmp_path / "checkout", tmp_path / "cache"
+    (checkout / "kernels_src").mkdir(parents=True)
+    monkeypatch.setattr(compiler, "_CHECKOUT", checkout)
+    kept = compiler.build(source, "gfx942")
+    assert kept.parent == checkout / "build" / "kernels"
+    made = kept.rename(tmp_path / "made.co")
+    (checkout / "build" / "kernels").rmdir()
+    (checkout / "build" / "kernels").touch()  # nobody, root included, can write there
+    assert compiler.build(source, "gfx942").parent == cache / "hsakit" / "kernels"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(made))
+    with pytest.raises(KernelBuildError, match="XDG_CACHE_HOME names one that can") as caught:
+        compiler.build(source, "gfx90a")
+    assert str(checkout / "build" / "kernels") in str(caught.value) and str(made) in str(caught.value)
+
+
 def test_no_compiler(own_cache, tmp_path, monkeypatch):
     monkeypatch.setenv("ROCM_PATH", str(tmp_path / "empty"))
     monkeypatch.setattr(compiler, "_candidates", lambda: iter([str(tmp_path / "empty" / "clang"), str(tmp_path)]))

@@ -5,15 +5,23 @@ The first thing every tool does is ``import _launch``, then ``_launch.ensure_run
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import os
+import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYTHON = REPOSITORY / "build" / "rocm" / "python"  # left by `make rocm`
 MODULES = ("numpy", "cffi", "tabulate")
 SYMBOL = "hsa_amd_memory_async_copy_on_engine"
+
+# Until run() Ctrl-C ends the process without a word: nothing is measured yet, and a traceback of imports says nothing.
+_caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if _caught:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 sys.path.insert(0, str(REPOSITORY))  # the tools of a checkout run on that checkout's hsakit
 
@@ -30,7 +38,7 @@ def ensure_runtime() -> None:
 
 def _go_on_elsewhere(problem: str) -> None:
     if PYTHON.exists() and Path(sys.prefix) != PYTHON.parent:
-        if sys.stdout:  # None where it was closed
+        if sys.stdout:
             sys.stdout.flush()
         os.execv(PYTHON, [str(PYTHON), *sys.argv])
     print(_explain(problem), file=sys.stderr)
@@ -44,6 +52,24 @@ def ensure_modules(*names: str) -> None:
         _go_on_elsewhere(f"this Python ({sys.executable}) has no {' and no '.join(missing)}")
 
 
+def run(main: Callable[[], int]) -> int:
+    """The tool's exit status. An output that cannot take what is written is a message, not a traceback."""
+    if _caught:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        status = main()
+        if sys.stdout:  # None where it was closed
+            sys.stdout.flush()
+        return status
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO):
+            raise
+        if error.errno != errno.EPIPE:  # who closed a pipe wants no more
+            print(f"{Path(sys.argv[0]).name}: standard output: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the interpreter flushes at its end
+        return 1
+
+
 def _problem() -> str | None:
     missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
     if missing:
@@ -51,6 +77,8 @@ def _problem() -> str | None:
     from hsakit.ffi import loader
     from hsakit.ffi.errors import LibraryNotFound, SymbolMissing
 
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        return None  # needs no library
     try:
         loader.probe().require(SYMBOL)
     except LibraryNotFound as error:

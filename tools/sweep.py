@@ -30,7 +30,7 @@ from hsakit.sweep.plan import (  # noqa: E402
     describe,
     plan,
 )
-from hsakit.sweep.sizes import format_size, parse_numbers, parse_size, parse_sizes  # noqa: E402
+from hsakit.sweep.sizes import counted, format_size, parse_counts, parse_numbers, parse_size, parse_sizes  # noqa: E402
 from hsakit.sweep.sweep import Settings, Sweep, measure  # noqa: E402
 from hsakit.sweep.table import table  # noqa: E402
 
@@ -154,8 +154,10 @@ def _cu_mask_options(commands) -> None:
     add("--layout", action="store_true", help="only print which bits of a mask are which XCC, shader engine and CU")
     add("--gpus", metavar="LIST", type=_checked(parse_numbers), default=(0,), help="GPUs, as 0,2-5 (default 0)")
     add("--through", metavar="LIST", type=_checked(_words), default=("hsa", "hip"), help="hsa,hip (default both)")
-    add("--cus", metavar="LIST", type=_checked(parse_sizes), default=(), help="counts of CUs: 8:304:+8, 8:256:x2, 8,40")
-    add("--per-xcc", metavar="LIST", type=_checked(parse_sizes), default=(), help="counts of CUs of each XCC: 1,2,19")
+    add(
+        "--cus", metavar="LIST", type=_checked(parse_counts), default=(), help="counts of CUs: 8:304:+8, 8:256:x2, 8,40"
+    )
+    add("--per-xcc", metavar="LIST", type=_checked(parse_counts), default=(), help="counts of CUs of each XCC: 1,2,19")
     add(
         "--mask",
         metavar="BITS",
@@ -195,8 +197,8 @@ def _loads(arguments) -> list:
             raise InvalidArgument(f"--module needs {', '.join(missing)} too")
         shape = (arguments.grid, arguments.block, tuple(arguments.args), arguments.lds)
         loads.append(Program(arguments.module, arguments.kernel, *shape))
-    elif arguments.kernel:
-        raise InvalidArgument("--kernel is one of --module: name the file")
+    elif given := [f"--{name}" for name in ("kernel", "grid", "block", "lds", "args") if getattr(arguments, name)]:
+        raise InvalidArgument(f"{', '.join(given)}: of a kernel of --module; name the file")
     if loads:
         return loads
     gemms, copies = (_QUICK_GEMMS, _QUICK_COPIES) if arguments.quick else (_GEMMS, _COPIES)
@@ -236,7 +238,9 @@ def _launch_options(commands) -> None:
 def _launch_costs(arguments) -> int:
     with Node(arguments.node) as node, launch.LaunchSweep(node, Settings(**_settings(arguments))) as sweep:
         points = sweep.plan(arguments.gpus, arguments.through)
-        description = f"{len(points)} points, {launch.LAUNCHES} launches or {launch.TRIPS} round trips a repeat"
+        description = (
+            f"{counted(len(points), 'point')}, {launch.LAUNCHES} launches or {launch.TRIPS} round trips a repeat"
+        )
         return _measure(arguments, sweep, points, description, launch.table)
 
 
@@ -261,7 +265,7 @@ def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=N
         _say(remark)
     _say(
         (f"{outcome.good} points ran well, " if outcome.good != outcome.verified else "")
-        + f"{outcome.verified} of {len(points)} points verified in {outcome.seconds:.1f} s"
+        + f"{outcome.verified} of {counted(len(points), 'point')} verified in {outcome.seconds:.1f} s"
         + (f", {outcome.failed} failures" if outcome.failed else "")
         + (f"; rows in {arguments.out}" if arguments.out else "")
     )
@@ -316,4 +320,4 @@ def _pairs(text: str) -> tuple:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_launch.run(main))

@@ -186,8 +186,9 @@ def _check_table(spec: NodeSpec) -> None:
     table, engines = spec.recommended_engines, spec.gpu.engines
     if not table:
         return
-    if len(table) < spec.gpus or any(len(row) < spec.gpus for row in table):
-        raise ValueError(f"recommended_engines.table is smaller than gpus = {spec.gpus}")
+    if len(table) != spec.gpus or any(len(row) != spec.gpus for row in table):
+        rows = " and ".join(sorted({f"{len(row)} columns" for row in table}))
+        raise ValueError(f"recommended_engines.table has {len(table)} rows of {rows}; gpus = {spec.gpus} wants as many")
     for source in range(spec.gpus):
         for destination in range(spec.gpus):
             engine = table[source][destination]

@@ -23,6 +23,7 @@ from hsakit.sweep.census import Census
 from hsakit.sweep.loads import SEED, Job, Load, Memory
 from hsakit.sweep.masked import OPEN
 from hsakit.sweep.masks import Masks
+from hsakit.sweep.sizes import counted
 from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu, hip_device
 
 
@@ -230,4 +231,7 @@ def describe(points: Iterable[Point]) -> str:
     points = list(points)
     gpus, loads, masks = (len(set(each)) for each in zip(*((p.gpu, p.load, p.name) for p in points)))
     apis = " and ".join(dict.fromkeys(point.api for point in points))
-    return f"{len(points)} points: {masks} masks, {loads} kernels, through {apis}, on {gpus} GPUs"
+    what = ", ".join(
+        (counted(masks, "mask"), counted(loads, "kernel"), f"through {apis}", f"on {counted(gpus, 'GPU')}")
+    )
+    return f"{counted(len(points), 'point')}: {what}"

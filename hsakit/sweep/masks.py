@@ -25,11 +25,25 @@ class Masks:
     def of(self, layout: CuLayout) -> dict[str, CuMask]:
         """The masks by name. InvalidArgument for those that this part cannot have."""
         every = CuMask.all(layout)
+        fewest = min(every.xcc_counts)
+        for n in self.counts:
+            if not layout.xccs <= n <= layout.count:
+                one_each = f", one of each of its {layout.xccs} XCCs at least" if layout.xccs > 1 else ""
+                raise InvalidArgument(f"{n} CUs: a mask of this part has {layout.xccs} to {layout.count}{one_each}")
+        for n in self.per_xcc:
+            if not 1 <= n <= fewest:
+                raise InvalidArgument(f"{n} CUs of each XCC: a mask of this part has 1 to {fewest}")
         masks = {ALL: every}
         masks |= {str(n): every.first(n) for n in self.counts if n != layout.count}
         masks |= {f"{n}/xcc": every.per_xcc(n) for n in self.per_xcc}
         for bits in self.explicit:
-            mask = CuMask.from_bits(layout, bits)
+            mask = CuMask.from_bits(layout, bits, allow_empty_xcc=True)
+            if mask.empty_xccs:
+                raise InvalidArgument(
+                    f"mask {mask.value:#x} leaves XCC {', '.join(map(str, mask.empty_xccs))} no CU, which can hang a "
+                    f"dispatch: bit i is a CU of XCC i % {layout.xccs}"
+                )
+            mask = CuMask(layout, mask.value)
             masks[f"{mask.value:#x}"] = mask
         return masks
 
@@ -46,7 +60,9 @@ def parse_mask(text: str) -> tuple[int, ...]:
         try:
             value = int(text, 16)
         except ValueError:
-            value = 0
+            value = None
+        if value == 0:
+            raise InvalidArgument(f"mask {text!r} names no CU: bit i is CU i")
         if value:
             return tuple(bit for bit in range(value.bit_length()) if value >> bit & 1)
     else:

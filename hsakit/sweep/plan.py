@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hsakit.ffi.errors import InvalidArgument
-from hsakit.sweep.sizes import format_size
+from hsakit.sweep.sizes import counted, format_size
 
 HOST = "host"
 End = int | str  # a GPU's index, or HOST
@@ -271,6 +271,6 @@ def describe(points: Sequence[Point]) -> str:
     pairs = {(t.src, t.dst) for point in points for t in point.transfers}
     engines = {(t.owner, t.engine) for point in points for t in point.transfers}
     return (
-        f"{len(points)} points: {len(pairs)} ordered pairs, {len(engines)} engines of "
-        f"{len({gpu for gpu, _ in engines})} GPUs, {format_size(min(sizes))} to {format_size(max(sizes))}"
+        f"{counted(len(points), 'point')}: {counted(len(pairs), 'ordered pair')}, {counted(len(engines), 'engine')} of "
+        f"{counted(len({gpu for gpu, _ in engines}), 'GPU')}, {format_size(min(sizes))} to {format_size(max(sizes))}"
     )

@@ -25,6 +25,21 @@ def parse_size(text: str) -> int:
     return total
 
 
+def parse_counts(text: str) -> list[int]:
+    """As ``parse_sizes``, of what is no bytes."""
+    try:
+        return parse_sizes(text)
+    except InvalidArgument:
+        if any(part.strip() == "0" for item in text.split(",") for part in item.split(":")):
+            raise InvalidArgument(f"{text!r}: counts are at least 1") from None
+        raise
+
+
+def counted(n: int, what: str) -> str:
+    """``1 point``, ``2 points``."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
 def parse_sizes(text: str) -> list[int]:
     """The sizes of a list, in order, each once."""
     return list(dict.fromkeys(size for item in text.split(",") for size in _expand(item.strip())))

@@ -25,11 +25,19 @@ def test_by_default_every_eighth_number_of_cus():
 
 
 @pytest.mark.parametrize(
-    "masks", [Masks(counts=(4,)), Masks(counts=(305,)), Masks(per_xcc=(39,)), Masks(explicit=((304,),))]
+    "masks, said",
+    [
+        (Masks(counts=(4,)), "4 CUs: a mask of this part has 8 to 304, one of each of its 8 XCCs at least"),
+        (Masks(counts=(305,)), "305 CUs: a mask of this part has 8 to 304"),
+        (Masks(per_xcc=(39,)), "39 CUs of each XCC: a mask of this part has 1 to 38"),
+        (Masks(explicit=((304,),)), "304"),
+        (Masks(explicit=((0, 1),)), "mask 0x3 leaves XCC 2, 3, 4, 5, 6, 7 no CU, .*: bit i is a CU of XCC i % 8"),
+    ],
 )
-def test_what_the_part_cannot_have_is_refused(masks):
-    with pytest.raises(InvalidArgument):
+def test_what_the_part_cannot_have_is_refused(masks, said):
+    with pytest.raises(InvalidArgument, match=said) as caught:
         masks.of(MI300X)
+    assert "allow_empty_xcc" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

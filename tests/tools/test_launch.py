@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -58,6 +59,28 @@ def test_a_tool_goes_on_in_the_python_of_make_rocm(checkout, loader):
     made(checkout)
     done = run(checkout, "dma", "--out", "a b", "")
     assert (done.returncode, done.stdout, done.stderr) == (7, "<tools/tool.py><dma><--out><a b><>", "")
+
+
+@pytest.mark.parametrize("word", ["-h", "--help"])
+def test_help_needs_no_library(checkout, word):
+    (checkout / "hsakit/ffi/loader.py").write_text(NOT_FOUND)
+    done = run(checkout, word)
+    assert (done.returncode, done.stdout) == (0, f"tool ['{word}']\n"), done.stderr
+
+
+def test_ctrl_c_before_the_tool_runs(checkout):
+    (checkout / "tools/tool.py").write_text(
+        "import _launch, os, signal\n"
+        "def main():\n"
+        "    try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    except KeyboardInterrupt: return 130\n"
+        "if os.environ.get('EARLY'): os.kill(os.getpid(), signal.SIGINT)\n"
+        "raise SystemExit(_launch.run(main))\n"
+    )
+    assert run(checkout).returncode == 130
+    command = [sys.executable, "tools/tool.py"]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, env={**os.environ, "EARLY": "1"}, timeout=60)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
 
 
 def test_a_tool_goes_on_there_where_modules_are_missing(checkout):

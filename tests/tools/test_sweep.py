@@ -305,3 +305,25 @@ def test_launch_quick(tmp_path):
 def test_bad_use_of_launch():
     status, _, err = run("--through", "cuda", sweep="launch")
     assert status == 2 and "hsa, hip" in err
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("--cus", "0"), "'0': counts are at least 1"),
+        (("--mask", "0x0"), "mask '0x0' names no CU: bit i is CU i"),
+        (("--grid", "1", "--lds", "64"), "--grid, --lds: of a kernel of --module; name the file"),
+    ],
+)
+def test_words_for_masks_and_kernels(arguments, said):
+    status, _, err = run("--quick", *arguments, sweep="cu-mask")
+    assert status == 2 and err.rstrip().splitlines()[-1].endswith(said), err
+
+
+def test_an_output_that_is_full(tmp_path):
+    command = [sys.executable, str(ROOT / "tools" / "sweep.py"), "dma", *FEW[:6], "--sizes", "64", "--repeats", "1"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == (
+        "sweep.py: standard output: No space left on device"
+    ), done.stderr
