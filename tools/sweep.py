@@ -135,7 +135,9 @@ def _that_fit(sweep: dma.DmaSweep, points, settings: dma.Settings):
         raise InvalidArgument(f"no point's buffers fit into --memory {format_size(settings.memory)}")
     if len(fitting) < len(points):
         left_out = len(points) - len(fitting)
-        _say(f"{left_out} points left out: their buffers need more than --memory {format_size(settings.memory)}")
+        _say(
+            f"{counted(left_out, 'point')} left out: the buffers need more than --memory {format_size(settings.memory)}"
+        )
     return fitting
 
 

@@ -167,7 +167,7 @@ def test_what_does_not_fit_into_memory_is_left_out_and_said():
     status, out, err = run(
         "--mode", "one-way", "--pairs", "0-1", "--engines", "2", "--sizes", "64,64M", "--memory", "32M"
     )
-    assert status == 0 and "1 points left out" in err and "1 of 1 points verified" in err
+    assert status == 0 and "1 point left out" in err and "1 of 1 point verified" in err
 
 
 @pytest.mark.parametrize(
