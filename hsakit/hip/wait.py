@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE, _PAUSE = 20e-6, 1e-3  # seconds
 
+_ADVICE = "Wait longer, or release what it waits for; a kernel that never ends goes with the process only"
+
 
 def until(
     platform: Platform, done: Callable[[], bool], deadline: float, what: object, explain: Callable[[], str]
@@ -27,6 +29,6 @@ def until(
         platform.runtime.raise_fault()
         left = end - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded(f"{what} did not complete within {deadline:g} s: {explain()}")
+            raise DeadlineExceeded(f"{what} did not complete within {deadline:g} s: {explain()}. {_ADVICE}")
         time.sleep(min(pause, left))
         pause = min(2 * pause, _PAUSE)

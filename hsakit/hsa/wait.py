@@ -66,6 +66,7 @@ def _sleep(runtime: Runtime, handle: SignalHandle, condition: str, value: int, d
         if left <= span:
             raise DeadlineExceeded(
                 f"{handle} did not become {condition} {value} within {deadline:g} s\n{_explain(handle)}"
+                + _advice([handle])
             )
         span = _SLICE
 
@@ -99,6 +100,7 @@ def _sleep_any(runtime: Runtime, handles: Sequence[SignalHandle], condition: str
                 explained = "\n".join(f"{handle}:\n{_explain(handle)}" for handle in handles[:_SHOWN])
                 raise DeadlineExceeded(
                     f"none of {len(handles)} signals became {condition} {value} within {deadline:g} s\n{explained}"
+                    + _advice(handles)
                 )
             check = now + _SLICE
         time.sleep(min(pause, end - now))
@@ -135,6 +137,12 @@ def _explain(handle: SignalHandle) -> str:
                     seen.add(other.serial)
                     steps.append((other, f"which waits for {other}: "))
     return "\n".join(lines)
+
+
+def _advice(handles: Sequence[SignalHandle]) -> str:
+    if not any(handle.pending for handle in handles):
+        return ""  # nothing was submitted: there is nothing to wait longer for
+    return "\nWait longer, or store into the signals waited for; a kernel that never ends goes when its queue is closed"
 
 
 def _raise_failure(runtime: Runtime, handles: Sequence[SignalHandle]) -> None:
