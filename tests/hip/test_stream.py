@@ -81,7 +81,7 @@ def test_a_missed_deadline_names_what_is_missing(device, stream, latch):
             stream.synchronize(deadline=0.2)
         assert 0.2 <= time.monotonic() - start < 5
         said = f"{stream.state().label} did not complete within 0.2 s: of 3 submissions 1 are known to be complete, "
-        assert str(caught.value) == f"{said}the next is a launch of latch"
+        assert str(caught.value).startswith(f"{said}the next is a launch of latch. Wait longer, ")
         with pytest.raises(DeadlineExceeded, match="a launch of latch"):
             device.synchronize(deadline=0.1)
         for wrong in (-1, float("inf"), "1"):
