@@ -33,6 +33,7 @@ def main(argv=None) -> int:
         "--scenarios", type=Path, default=SCENARIOS, help="a file of scenarios (default: the shipped one)"
     )
     parser.add_argument("--set", default="llama", help="which of its sets (default: %(default)s)")
+    parser.add_argument("--others", default="unseen", help="a set nothing was calibrated on (default: %(default)s)")
     parser.add_argument("--draws", type=int, default=100, help="of the constants (default: %(default)s)")
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count(), help="for the draws (default: one a processor)"
@@ -46,15 +47,15 @@ def main(argv=None) -> int:
         parser.error("--draws and --processes are at least 1")
     try:
         spec = load(arguments.node_file)
-        cases = scenarios.read(arguments.scenarios, arguments.set)
+        cases, others = (scenarios.read(arguments.scenarios, name) for name in (arguments.set, arguments.others))
     except ValueError as error:
         parser.error(str(error))
     if arguments.quick:
-        cases, arguments.draws = cases[::QUICK], min(arguments.draws, 4)
+        cases, others, arguments.draws = cases[::QUICK], others[::QUICK], min(arguments.draws, 4)
     if arguments.fit is not None:
         tables = iter([report.fitted(spec, cases, arguments.fit)])
     else:
-        tables = report.study(spec, cases, arguments.draws, arguments.processes)
+        tables = report.study(spec, cases, others, arguments.draws, arguments.processes)
     for table in tables:
         print(f"{table.title}\n\n{tabulate(table.rows, table.heads)}\n", flush=True)
     return 0

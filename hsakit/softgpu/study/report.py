@@ -25,13 +25,14 @@ class Table:
     rows: list[Sequence[object]] = field(default_factory=list)
 
 
-def study(spec: NodeSpec, cases: Sequence[Case], draws: int, processes: int) -> Iterator[Table]:
-    """All tables, one after the other as they are computed."""
+def study(spec: NodeSpec, cases: Sequence[Case], others: Sequence[Case], draws: int, processes: int) -> Iterator[Table]:
+    """All tables, one after the other as they are computed.  ``others``: scenarios that nothing was calibrated on."""
     outcomes = {}
     for name in SETS:
         model = Model(spec, spec.model[name])
         outcomes[name] = [model.outcome(case) for case in cases]
-    yield strategies(outcomes)
+    model = Model(spec, spec.model[SETS[-1]])
+    yield strategies(outcomes, [model.outcome(case) for case in others])
     for name in SETS:
         yield classes(spec, name, outcomes[name])
     found = [unfitted(Model(spec, spec.model[name]), outcomes[name]) for name in SETS]
@@ -60,18 +61,20 @@ def study(spec: NodeSpec, cases: Sequence[Case], draws: int, processes: int) -> 
     yield table
 
 
-def strategies(outcomes: dict[str, list[Outcome]]) -> Table:
+def strategies(outcomes: dict[str, list[Outcome]], others: Sequence[Outcome]) -> Table:
     table = Table(
         f"Average per cent of ideal over {len(outcomes[SETS[0]])} scenarios; Tc is that of the collective by CUs. "
-        "calibrated: on the published averages; +-: two standard errors of the mean over scenarios",
-        ("strategy", "published", *SETS, "+-, calibrated"),
+        "calibrated: on the published averages; +-: two standard errors of that mean over scenarios; others: with "
+        f"calibrated constants, {len(others)} scenarios that were not used to calibrate",
+        ("strategy", "published", *SETS, "+-", "others"),
     )
     percent = {name: averages(some) for name, some in outcomes.items()}
+    elsewhere = averages(others)
     for strategy in STRATEGIES:
         values = [o.percent(strategy) for o in outcomes[SETS[-1]]]
         spread = 2 * statistics.pstdev(values) / math.sqrt(len(values))  # two standard errors, over scenarios
         means = [round(percent[name][strategy]) for name in SETS]
-        table.rows.append((strategy, PUBLISHED[strategy], *means, round(spread)))
+        table.rows.append((strategy, PUBLISHED[strategy], *means, round(spread), round(elsewhere[strategy])))
     return table
 
 
