@@ -21,6 +21,7 @@ from hsakit.softgpu.node import load  # noqa: E402
 from hsakit.softgpu.study import report, scenarios  # noqa: E402
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "hsakit/c3/scenarios.toml"
+INTERRUPTED = 130
 QUICK = 7  # of the scenarios, every so manieth
 
 
@@ -56,8 +57,11 @@ def main(argv=None) -> int:
         tables = iter([report.fitted(spec, cases, arguments.fit)])
     else:
         tables = report.study(spec, cases, others, arguments.draws, arguments.processes)
-    for table in tables:
-        print(f"{table.title}\n\n{tabulate(table.rows, table.heads)}\n", flush=True)
+    try:
+        for table in tables:
+            print(f"{table.title}\n\n{tabulate(table.rows, table.heads)}\n", flush=True)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -143,7 +144,9 @@ def robustness(
     """In how many draws each claim holds, and the averages of every draw."""
     work = [(spec, base, cases, number) for number in range(draws)]
     if processes > 1:
-        with ProcessPoolExecutor(processes) as pool:
+        # Ctrl-C is for the process that waits for them
+        ignore = (signal.SIGINT, signal.SIG_IGN)
+        with ProcessPoolExecutor(processes, initializer=signal.signal, initargs=ignore) as pool:
             found = list(pool.map(_one, work))
     else:
         found = list(map(_one, work))
