@@ -1,8 +1,9 @@
-"""The numbers of a matrix product: operands of a type, and what may come out."""
+"""The numbers of a matrix product: operands of a type, what may come out, and the tiles that it is made of."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -34,6 +35,24 @@ FORMATS = {
     "f16": Format(np.dtype(np.float16), 4e-3, 2.0**-11),
     "bf16": Format(np.dtype(np.uint16), 4e-3, 2.0**-8),
 }
+
+
+# Rows and columns of C that a workgroup of kernels_src/gemm.hip makes, by type, the smallest first.
+TILES = {
+    "f32": ((64, 64),),
+    "f16": ((128, 128), (256, 128)),
+    "bf16": ((128, 128), (256, 128)),
+}
+
+
+def choose_tile(dtype: str, m: int, n: int, cus: int) -> tuple[int, int]:
+    """The tile for C of m x n on so many CUs: the one in which the busiest CU has the least of C to make, the larger
+    of equals.
+
+    A CU multiplies at one rate whatever the tile, so its share counts, in whole tiles. The larger tile reads a quarter
+    less of A and B, but leaves CUs idle where there are few tiles.
+    """
+    return min(reversed(TILES[dtype]), key=lambda tile: -(-(-(-m // tile[0]) * -(-n // tile[1])) // cus) * prod(tile))
 
 
 class GemmError(HsakitError):

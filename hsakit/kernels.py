@@ -16,6 +16,7 @@ import numpy as np
 
 from hsakit import compiler
 from hsakit.ffi.errors import ClosedError, InvalidArgument
+from hsakit.gemm import TILES, choose_tile
 
 if TYPE_CHECKING:
     from hsakit import hip, hsa
@@ -43,7 +44,6 @@ _PER_CU = 4  # workgroups a CU that saturate its memory, where the caller names 
 _COUNTERS = 64  # bytes of a workgroup's counters in a ring
 _ITEMSIZE = {"f32": 4, "f16": 2, "bf16": 2}
 _SUMMED = {**_ITEMSIZE, "i32": 4}
-_SIDE = {"f32": 64, "f16": 128, "bf16": 128}  # of a workgroup's tile of C
 _LAYOUTS = ("nn", "nt", "tn", "tt")
 
 
@@ -97,18 +97,24 @@ class Kernels:
         lda: int | None = None,
         ldb: int | None = None,
         ldc: int | None = None,
+        tile: tuple[int, int] | None = None,
         **options,
     ):
         """C = A B for A of m x k, B of k x n and C of m x n elements of ``f32``, ``f16`` or ``bf16``.
 
         ``layout`` has a letter for A and one for B: ``n`` row-major, ``t`` column-major (stored transposed). C is
         row-major; for a column-major C compute its transpose. Leading dimensions are in elements, by default without
-        gaps. 16-bit products are summed in f32.
+        gaps. 16-bit products are summed in f32. ``tile`` is one of ``gemm.TILES``, by default what
+        ``gemm.choose_tile`` says for all CUs of the GPU; name it where launches are to be compared.
         """
-        if dtype not in _ITEMSIZE or layout not in _LAYOUTS:
-            raise InvalidArgument(f"gemm {dtype!r} {layout!r}: {', '.join(_ITEMSIZE)}, and {', '.join(_LAYOUTS)}")
-        if min(m, n, k) < 1:
-            raise InvalidArgument(f"gemm of m={m}, n={n}, k={k}: each is at least 1")
+        if dtype not in TILES or layout not in _LAYOUTS:
+            raise InvalidArgument(f"gemm {dtype!r} {layout!r}: {', '.join(TILES)}, and {', '.join(_LAYOUTS)}")
+        if not 1 <= min(m, n, k) <= max(m, n, k) < 1 << 31:
+            raise InvalidArgument(f"gemm of m={m}, n={n}, k={k}: each is at least 1 and less than 2**31")
+        tile = choose_tile(dtype, m, n, self.gpu.cu_count) if tile is None else tile
+        if tile not in TILES[dtype]:
+            raise InvalidArgument(f"gemm {dtype} in tiles {tile!r}: {', '.join(map(str, TILES[dtype]))}")
+        rows, columns = tile
         arguments: dict[str, Any] = {"m": m, "n": n, "k": k}
         stored = {
             "a": (a, lda, (m, k) if layout[0] == "n" else (k, m)),
@@ -119,9 +125,8 @@ class Kernels:
             pitch = length if pitch is None else pitch
             arguments |= {name: memory, f"ld{name}": pitch}
             _check_matrix(name, memory, lines, length, pitch, _ITEMSIZE[dtype])
-        side = _SIDE[dtype]
-        grid = (-(-n // side), -(-m // side))
-        return self._prepare("gemm", f"gemm_{dtype}_{layout}", grid, arguments, **options)
+        grid = (-(-n // columns), -(-m // rows))
+        return self._prepare("gemm", f"gemm_{dtype}_{layout}_{rows}x{columns}", grid, arguments, **options)
 
     # Copies
 

@@ -38,6 +38,18 @@ static inline __device__ void sync_group() {
     __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+// Hints for the order of what surrounds them: the compiler is to issue so many instructions of a kind, then those of the
+// next hint. Compilers that know no such hint order by themselves.
+enum Kind : u32 { MATRIX = 0x8, GLOBAL_READ = 0x20, LDS_READ = 0x100, LDS_WRITE = 0x200 };
+template <Kind KIND, u32 COUNT = 1>
+static inline __device__ void issue() { __builtin_amdgcn_sched_group_barrier(KIND, COUNT, 0); }
+// Nothing changes places with what is on the other side of this.
+static inline __device__ void issue_all() { __builtin_amdgcn_sched_barrier(0); }
+
+// The lower 16 bits of a and of b, and the upper ones, a's first.
+static inline __device__ u32 lower_halves(u32 a, u32 b) { return __builtin_amdgcn_perm(b, a, 0x05040100); }
+static inline __device__ u32 upper_halves(u32 a, u32 b) { return __builtin_amdgcn_perm(b, a, 0x07060302); }
+
 // The constant-rate counter (100 MHz on MI300X) that signals and engines take their times from.
 static inline __device__ u64 ticks() { return __builtin_amdgcn_s_memrealtime(); }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hsakit.gemm import FORMATS, GemmError, Product, decode, encode
+from hsakit.gemm import FORMATS, TILES, GemmError, Product, choose_tile, decode, encode
 
 
 @pytest.fixture(params=FORMATS)
@@ -57,3 +57,31 @@ def test_bf16_is_rounded_to_the_nearest_even():
     x = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-9, 3.0e38], np.float32)
     assert encode("bf16", x).tolist() == [0x3F80, 0x3F80, 0x3F82, 0xBF80, 0x7F62]
     assert decode("bf16", np.array([0x3F80, 0xC000], np.uint16)).tolist() == [1.0, -2.0]
+
+
+@pytest.mark.parametrize(
+    "m, n, cus, tile",
+    [
+        (8192, 8192, 304, (256, 128)),  # 7 tiles for the busiest CU, or 14 of half the size
+        (1024, 1024, 304, (128, 128)),  # one, on 64 CUs or on 32
+        (4096, 4096, 304, (256, 128)),
+        (128, 1 << 20, 304, (128, 128)),  # half of the larger would be beyond the edge
+        (129, 1 << 20, 304, (256, 128)),
+        (2560, 2048, 304, (256, 128)),  # equal: two tiles, or one of twice the size
+        (2560, 2048, 150, (128, 128)),  # three, or two of twice the size
+        (1, 1, 1, (128, 128)),
+    ],
+)
+def test_the_busiest_cu_decides_the_tile(m, n, cus, tile):
+    assert choose_tile("bf16", m, n, cus) == choose_tile("f16", m, n, cus) == tile
+    assert choose_tile("f32", m, n, cus) == (64, 64)
+
+
+def test_what_a_tile_leaves_over_is_counted_whole():
+    for m, n, cus in np.random.default_rng(2).integers(1, (9999, 9999, 400), (200, 3)).tolist():
+        work = {}
+        for rows, columns in TILES["bf16"]:
+            tiles = sum(1 for _ in range(0, m, rows)) * sum(1 for _ in range(0, n, columns))
+            work[rows, columns] = sum(1 for _ in range(0, tiles, cus)) * rows * columns
+        chosen = choose_tile("bf16", m, n, cus)
+        assert work[chosen] == min(work.values()) and (chosen == (256, 128) or work[chosen] < work[256, 128])

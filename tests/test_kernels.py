@@ -131,6 +131,13 @@ def test_gemm(place, kernels, dtype, layout, gap):
     assert (c[:, n:] == 7).all()
 
 
+def test_gemm_takes_the_tile_that_is_named(place, kernels):
+    memory = [place.device(2 * 300 * 300) for _ in range(3)]
+    for tile, grid in ((None, (3, 3, 1)), ((128, 128), (3, 3, 1)), ((256, 128), (3, 2, 1))):
+        launch = kernels.gemm("bf16", "nt", *memory, 300, 300, 300, tile=tile)
+        assert launch.geometry.grid == grid
+
+
 @pytest.mark.parametrize("nbytes, workgroups", [(100_003, None), (100_003, 3), (5, None)])
 def test_copy(place, kernels, nbytes, workgroups):
     src, dst = place.host(nbytes + 1), place.host(nbytes + 3)
@@ -257,6 +264,8 @@ def test_refusals(place, kernels):
             "gemm 'f64' 'nn': f32, f16, bf16, and nn, nt",
         ),
         (lambda: kernels.gemm(*f32, 1, 0, 1), "each is at least 1"),
+        (lambda: kernels.gemm(*f32, 1, 1, 1 << 31), r"less than 2\*\*31"),
+        (lambda: kernels.gemm(*f32, 1, 1, 1, tile=(128, 128)), r"gemm f32 in tiles \(128, 128\): \(64, 64\)"),
         (lambda: kernels.gemm(*f32, 6, 5, 5), "c: .* is smaller than the 120 bytes"),
         (lambda: kernels.gemm(*f32, 5, 5, 5, lda=4), "lda=4: lines of a have 5 elements"),
         (lambda: kernels.gemm(*f32, 5, 5, 5, lda=12), "a: .* is smaller than the 212 bytes"),

@@ -22,8 +22,8 @@ REPO=$(CDPATH="" cd -- "$(dirname -- "$0")/.." && pwd)
 SUITE=${ROCM_SUITE:-trixie}
 PACKAGES="python3 python3-numpy libopenblas0-pthread python3-cffi python3-tabulate python3-tqdm python3-pytest python3-hypothesis \
 python3-hatchling python3-pip libhsa-runtime-dev libamdhip64-dev libc6-dev"
-LAYOUT=1        # raise it when what the root must hold changes: older roots are then made again
-SPACE_MB=1200   # the root (about 750), the packages (about 150) and the package lists while it is being made
+LAYOUT=2        # raise it when what the root must hold changes: older roots are then made again
+SPACE_MB=1200   # the root (about 750), the packages (about 170) and the package lists while it is being made
 if [ "$SUITE" = trixie ]; then NAME=rocm; else NAME=rocm-$SUITE; fi
 ROOT=$REPO/build/$NAME
 WORK=$REPO/build/$NAME.work
@@ -231,6 +231,9 @@ compiler() {
         sed -n 's/^ *Depends: \(clang-[0-9]*\|lld-[0-9]*\|rocm-device-libs-[0-9]*\|libclang-rt-[0-9]*-dev\)$/\1/p'
 }
 
+# The package of LLVM's programs of that version, two of which show what was compiled. They need none of its dependencies.
+programs() { compiler | sed -n 's/^clang-/llvm-/p'; }
+
 fetch() {
     update
     # shellcheck disable=SC2046,SC2086  # lists of names
@@ -238,7 +241,8 @@ fetch() {
     missing=$(private apt-get --print-uris "$@" 2>/dev/null | awk "/^'/ { n += \$3 } END { print int(n / 1000000) }")
     say "fetching packages of Debian $SUITE, ${missing:-0} MB, from $mirror"
     : >"$WORK/log.download"
-    if ! private apt-get -s "$@" >"$WORK/log" 2>&1 || ! private apt-get -d "$@" >"$WORK/log.download" 2>&1; then
+    if ! private apt-get -s "$@" >"$WORK/log" 2>&1 || ! private apt-get -d "$@" >"$WORK/log.download" 2>&1 ||
+        ! (cd "$WORK/apt/archives" && private apt-get download "$(programs)") >>"$WORK/log.download" 2>&1; then
         cat "$WORK/log" "$WORK/log.download" | grep -E '^ *(E|W|Err)[: ]|Depends' | sort -u | head -n 8 | sed 's/^/      /' >&2
         die "the packages could not be fetched; make rocm goes on from where this stopped" "apt's output: $WORK/log, log.download"
     fi
@@ -246,6 +250,10 @@ fetch() {
     sed -n 's/^Inst \([^ ]*\) .*(\([^ ]*\) .*\[\([a-z0-9]*\)\]).*$/\1 \2 \3/p' "$WORK/log" | sort >"$WORK/packages"
     awk -v at="$WORK/apt/archives" '{ v = $2; gsub(":", "%3a", v); print at "/" $1 "_" v "_" $3 ".deb" }' \
         "$WORK/packages" >"$WORK/files"
+    for file in "$WORK/apt/archives/$(programs)"_*.deb; do
+        echo "$file" >>"$WORK/files"
+        basename "$file" .deb | sed 's/%3a/:/; s/_/ /g' >>"$WORK/packages"
+    done
 }
 
 unpack() {
@@ -258,7 +266,12 @@ unpack() {
     # and sitecustomize, which points into the machine's /etc.
     grep -vE '/(binutils|openssl_|libbinutils|libgprofng|lib[a-z]+san[0-9]+_|libclang1-|dpkg_|tar_|debconf_)' "$WORK/files" |
         tr '\n' '\0' | xargs -0 ls -S | tr '\n' '\0' | xargs -0 -n 1 -P "$(nproc)" sh -c '
-        dpkg-deb --fsys-tarfile "$1" | tar -x -C "$0" --no-same-owner --keep-directory-symlink \
+        case $1 in
+            */llvm-[0-9][0-9]_*) only="./usr/lib/llvm-*/bin/llvm-mca ./usr/lib/llvm-*/bin/llvm-objdump" ;;
+            *) only= ;;
+        esac
+        set -f
+        dpkg-deb --fsys-tarfile "$1" | tar -x -C "$0" --no-same-owner --keep-directory-symlink --wildcards $only \
             --exclude=./etc --exclude=./var --exclude=./usr/share/doc --exclude=./usr/share/man --exclude=./usr/share/locale \
             --exclude=./usr/share/info --exclude=./usr/share/lintian --exclude="./usr/lib/python3*/sitecustomize.py"' \
         "$WORK/root" 2>"$WORK/log" || {

@@ -64,7 +64,7 @@ def test_bytes(gpu, host, queue, fill, done):
 
 
 def test_packet(gpu, host, queue, load, done):
-    kernel = load("gemm").kernel("gemm_f32_nn")
+    kernel = load("gemm").kernel("gemm_f32_nn_64x64")
     with host(4096) as memory:
         launch = kernel.prepare((3, 2), 256, (memory, memory, memory, *range(1, 7)), lds=512)
         packet = launch.packet(done)
@@ -76,7 +76,7 @@ def test_packet(gpu, host, queue, load, done):
         assert (code, signal) == (kernel.object, done.handle().raw)
         assert kernarg % 64 == 0 and kernarg % kernel.info.kernarg_align == 0
         assert kernel.agent.runtime.pointer_info(kernarg).kind == "hsa"
-        assert (packet.kind, packet.loose, launch.packet().loose) == ("dispatch of gemm_f32_nn", False, True)
+        assert (packet.kind, packet.loose, launch.packet().loose) == ("dispatch of gemm_f32_nn_64x64", False, True)
         free = kernel.prepare(1, 256, [0] * 9, barrier=False, acquire="agent", release="none").packet()
         assert struct.unpack_from("<H", bytes(free)) == (2 | 0 << 8 | 1 << 9 | 0 << 11,)
         with pytest.raises(InvalidArgument, match="fence scope 'all' is none of none, agent, system"):

@@ -131,7 +131,7 @@ def ds_write(instruction: Instruction):
     return step
 
 
-def _pair(instruction: Instruction) -> tuple[int, list[int]]:
+def pair(instruction: Instruction) -> tuple[int, list[int]]:
     """(bytes, the two offsets) of a ds_read2/ds_write2 form."""
     nbytes = 8 if instruction.name.endswith("b64") else 4
     scale = nbytes * 64 if "st64" in instruction.name else nbytes
@@ -141,7 +141,7 @@ def _pair(instruction: Instruction) -> tuple[int, list[int]]:
 @op("ds_read2_b32", "ds_read2_b64", "ds_read2st64_b32", "ds_read2st64_b64")
 def ds_read2(instruction: Instruction):
     only(instruction, "offset0", "offset1")
-    nbytes, adds = _pair(instruction)
+    nbytes, adds = pair(instruction)
     target, address = instruction.operands
     targets = target, replace(target, index=target.index + nbytes // 4)
 
@@ -158,7 +158,7 @@ def ds_read2(instruction: Instruction):
 @op("ds_write2_b32", "ds_write2_b64", "ds_write2st64_b32", "ds_write2st64_b64")
 def ds_write2(instruction: Instruction):
     only(instruction, "offset0", "offset1")
-    nbytes, adds = _pair(instruction)
+    nbytes, adds = pair(instruction)
     address, *data = instruction.operands
 
     def step(g):
