@@ -9,7 +9,7 @@ from .cost import HOST, Cost
 
 @dataclass(frozen=True)
 class Flow:
-    """``count`` workgroups that do the same side by side, or one engine's copy (its unit of progress is a byte).
+    """``count`` workgroups that do the same side by side, or engines' copies (their unit of progress is a byte).
 
     Nothing here says which kernel or which buffer it is.
     """
@@ -24,7 +24,7 @@ class Flow:
     wire: tuple[tuple[int, int, float], ...] = ()
     """(from, to, bytes): what crosses links"""
     memory: tuple[tuple[int, float], ...] = ()
-    """(GPU, bytes): HBM traffic at the other ends, and at both of an engine's copy"""
+    """(GPU, bytes): HBM traffic at the other ends, and at both of a copy"""
     crowd: float = 1.0
     """workgroups on a CU, on average over these"""
     full: float = 0.0
@@ -48,10 +48,11 @@ def of_workgroups(gpu: int, count: int, cost: Cost, crowd: float, full: float) -
     )
 
 
-def of_copy(gpu: int, source: int, destination: int, sharers: int, read: float) -> Flow:
-    """``read``: bytes that it reads from the source's HBM for each that it writes."""
+def of_copies(gpu: int, count: int, source: int, destination: int, sharers: int, read: float) -> Flow:
+    """``sharers``: copies on the engine of each; ``read``: bytes that it reads from HBM for each that it writes."""
     return Flow(
         gpu=gpu,
+        count=count,
         wire=((source, destination, 1.0),) if source != destination else (),
         memory=tuple((end, n) for end, n in ((source, read), (destination, 1.0)) if end != HOST),
         sharers=sharers,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from .constants import Constants
 from .cost import HOST, Cost
-from .flow import Flow, of_copy, of_workgroups
-from .residency import CAPACITY, Xcc, layers
+from .flow import Flow, of_copies, of_workgroups
+from .residency import CAPACITY, Crowds, Xcc, layers
 from .sharing import Rates, Sharing
 from .timeline import Event, Timeline
 
@@ -93,14 +93,15 @@ class Cohort(Item):
         """the job's own; what a split cohort's parts begin with"""
 
     @cached_property
-    def even(self) -> bool:
-        """Has every XCC got the same?"""
-        return all(turns == self.turns[0] for turns in self.turns)
-
-    @cached_property
-    def layers(self) -> list[list[tuple[int, int]]]:
-        """Of each XCC, (CUs, workgroups on each of them), no CU twice."""
-        return [layers(turns) for turns in self.turns]
+    def layers(self) -> list[tuple[int, int]]:
+        """(CUs, workgroups on each of them), no CU twice; of all XCCs, in one set of CUs."""
+        width = self.dispatch.width
+        deepest = max(map(len, self.turns))
+        turns = [0] * deepest
+        for xcc, some in enumerate(self.turns):
+            for i, cus in enumerate(some):
+                turns[i] |= cus << xcc * width
+        return layers(turns)
 
     @property
     def placed(self) -> list[tuple[int, int, int]]:
@@ -140,6 +141,8 @@ class Dispatch(Running):
     def __init__(self, machine: Machine, gpu: int, job: Job, order: tuple[int, int]):
         super().__init__(machine, gpu)
         self.job, self.order = job, order
+        self.width = machine.spec.gpu.cus
+        """CUs of an XCC"""
         self.share = CAPACITY // job.per_cu
         xccs = len(job.cus)
         self.taken = [0] * xccs  # workgroups dealt, of each XCC's
@@ -182,8 +185,8 @@ class _Gpu:
         self.new = False  # dispatches came at this instant
         self.crowded = False  # CUs may hold several workgroups
         self.changed = True
-        self.items: list[Item] = []
-        self.names: list[tuple] = []
+        self.groups: list[list[Item]] = []  # what is under way, by what goes equally fast
+        self.names: list[tuple[tuple, int]] = []  # of each group, what it is, and how many workgroups or copies
         self.key = 0
 
 
@@ -210,7 +213,7 @@ class Machine:
         self._look: Event | None = None
         self._keys: dict[tuple, int] = {}  # numbers of costs and of GPUs' states
         self._cost_names: dict[tuple[int, Cost], int] = {}
-        self._flows: dict[tuple[int, tuple], Flow] = {}
+        self._flows: dict[tuple[int, tuple, int], Flow] = {}
         self._speeds: dict[object, list[list[float]]] = {}  # by the numbers of all GPUs, or the one that all have
 
     # -- what is asked of it ---------------------------------------------------------------------------------------
@@ -402,7 +405,8 @@ class Machine:
             return False
         cohort = Cohort(dispatch, list(dispatch.taken), before.turns, before.counts)
         dispatch.pending = left
-        cohort.even, cohort.layers = before.even, before.layers
+        if gpu.crowded:
+            cohort.layers = before.layers
         dispatch.take(cohort)
         if not dispatch.waiting:
             gpu.pending = []
@@ -480,17 +484,22 @@ class Machine:
             speeds = self._speeds[key] = self._solve(alike)
         now = self.timeline.now
         for gpu, own in zip(self._gpus, speeds):
-            for item, speed in zip(gpu.items, own):
-                if item.speed != speed or item.event is None:
-                    self._set_speed(item, speed, now)
+            for items, speed in zip(gpu.groups, own):
+                for item in items:
+                    if item.speed != speed or item.event is None:
+                        self._set_speed(item, speed, now)
 
     def _look_at(self, gpu: _Gpu) -> None:
         """What is under way here?  In an order and with a number that are the same on GPUs that do the same."""
         gpu.changed = False
-        named: list[tuple[tuple, Item]] = []
+        groups: dict[tuple, list[Item]] = {}
+        counts: dict[tuple, int] = {}
+        crowds = Crowds(cohort.layers for cohort in gpu.cohorts) if gpu.crowded else None
         for cohort in gpu.cohorts:
-            crowd = _crowd(cohort, gpu.cohorts) if gpu.crowded else 1.0
-            named.append(((0, cohort.cost_name, cohort.count, crowd, cohort.dispatch.full), cohort))
+            crowd = crowds.met(cohort.layers) / cohort.count if crowds else 1.0
+            name: tuple = (0, cohort.cost_name, crowd, cohort.dispatch.full)
+            groups.setdefault(name, []).append(cohort)
+            counts[name] = counts.get(name, 0) + cohort.count
         on_engine: dict[int, int] = {}
         readers: dict[object, int] = {}
         for copy in gpu.copies:
@@ -499,11 +508,11 @@ class Machine:
         for copy in gpu.copies:
             read = 1.0 if copy.origin is None else 1.0 / readers[copy.origin]
             ends = (self._offset(gpu, copy.source), self._offset(gpu, copy.destination))
-            named.append(((1, *ends, on_engine[copy.engine], read), copy))
-        if len(named) > 1:
-            named.sort(key=_name)
-        gpu.items = [item for _, item in named]
-        gpu.names = [name for name, _ in named]
+            name = (1, *ends, on_engine[copy.engine], read)
+            groups.setdefault(name, []).append(copy)
+            counts[name] = counts.get(name, 0) + 1
+        gpu.names = sorted(counts.items())
+        gpu.groups = [groups[name] for name, _ in gpu.names]
         gpu.key = self._keys.setdefault(tuple(gpu.names), len(self._keys))
 
     def _forget(self) -> None:
@@ -521,23 +530,27 @@ class Machine:
 
     def _solve(self, alike: bool) -> list[list[float]]:
         gpus = self._gpus[:1] if alike else self._gpus
-        flows = [self._flow(gpu.number, name, item) for gpu in gpus for name, item in zip(gpu.names, gpu.items)]
+        flows = [
+            self._flow(gpu.number, name, count, items[0])
+            for gpu in gpus
+            for (name, count), items in zip(gpu.names, gpu.groups)
+        ]
         speeds = iter(self._sharing.speeds(self.spec.gpus, flows, alike, [gpu.key for gpu in gpus]))
-        found = [[next(speeds) for _ in gpu.items] for gpu in gpus]
+        found = [[next(speeds) for _ in gpu.groups] for gpu in gpus]
         return found * len(self._gpus) if alike else found
 
-    def _flow(self, gpu: int, name: tuple, item: Item) -> Flow:
-        flow = self._flows.get((gpu, name))
+    def _flow(self, gpu: int, name: tuple, count: int, item: Item) -> Flow:
+        flow = self._flows.get((gpu, name, count))
         if flow is not None:
             return flow
         if isinstance(item, Cohort):
-            _, _, count, crowd, full = name
+            _, _, crowd, full = name
             flow = of_workgroups(gpu, count, item.cost, crowd, full)
         else:
             assert isinstance(item, Copy)
             *_, sharers, read = name
-            flow = of_copy(gpu, item.source, item.destination, sharers, read)
-        self._flows[gpu, name] = flow
+            flow = of_copies(gpu, count, item.source, item.destination, sharers, read)
+        self._flows[gpu, name, count] = flow
         return flow
 
     def _name_cost(self, gpu: _Gpu, cost: Cost) -> int:
@@ -561,23 +574,3 @@ class Machine:
             item.event = self.timeline.at(now + max(wait, 1), lambda: self._segment_over(item))
         elif isinstance(item, Copy):
             item.event = self.timeline.at(now + wait, lambda: self._copied(item))
-
-
-def _crowd(cohort: Cohort, everyone: Iterable[Cohort]) -> float:
-    """Workgroups that ask for something on a CU, on average over those of the cohort."""
-    met = 0
-    for other in everyone:
-        if cohort.even and other.even:
-            met += len(cohort.turns) * _meetings(cohort.layers[0], other.layers[0])
-        else:
-            met += sum(map(_meetings, cohort.layers, other.layers))
-    return met / cohort.count
-
-
-def _meetings(some: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
-    """Pairs of workgroups on the same CU, from two lists of (CUs, workgroups on each of them)."""
-    return sum([(a & b).bit_count() * m * n for a, m in some for b, n in others])
-
-
-def _name(named: tuple[tuple, Item]) -> tuple:
-    return named[0]

@@ -5,6 +5,8 @@ A CU of an XCC is a number from 0 in the order in which workgroups are dealt to 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 CAPACITY = (
     1 << 20
 )  # units of a CU: a workgroup takes CAPACITY // per_cu of them, exact for all counts that are possible
@@ -29,6 +31,36 @@ def layers(turns: list[int]) -> list[tuple[int, int]]:
         if cus:
             found.append((cus, 1))
     return found
+
+
+class Crowds:
+    """How many workgroups are on each CU, as the binary digits of their number: a set of CUs a digit."""
+
+    def __init__(self, cohorts: Iterable[list[tuple[int, int]]]):
+        self._digits: list[int] = []
+        for some in cohorts:
+            for cus, count in some:
+                place = 0
+                while count:
+                    if count & 1:
+                        self._add(cus, place)
+                    count, place = count >> 1, place + 1
+
+    def _add(self, carry: int, place: int) -> None:
+        digits = self._digits
+        while carry:
+            while place >= len(digits):
+                digits.append(0)
+            digits[place], carry = digits[place] ^ carry, digits[place] & carry
+            place += 1
+
+    def met(self, some: list[tuple[int, int]]) -> int:
+        """Workgroups on the CU of each of these, itself with them, added up."""
+        total = 0
+        for cus, count in some:
+            for place, digit in enumerate(self._digits):
+                total += count * (digit & cus).bit_count() << place
+        return total
 
 
 class Xcc:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 
 import pytest
 
@@ -389,3 +390,72 @@ def test_four_gpus_and_other_sizes_need_another_spec_only(bench):
     copies = [b.copy(5 * MB, destination=peer, engine=peer) for peer in (1, 2, 3)]
     b.timeline.run()
     assert [copy.times[1] for copy in copies] == [100 * US] * 3
+
+
+# -- anything ----------------------------------------------------------------------------------------------------------
+
+
+class Anything:
+    """A kernel that does anything: several segments, waits, splits."""
+
+    def __init__(self, rng, workgroups):
+        self.rng, self.workgroups = rng, workgroups
+        self.per_cu = rng.choice([1, 1, 2, 3, 8])
+        some = rng.choice([(1 << 38) - 1, 0b1111, rng.getrandbits(38) | 1])
+        self.cus = (some,) * 8 if rng.random() < 0.7 else tuple(some | rng.getrandbits(38) for _ in range(8))
+        self.begun, self.over = [], 0
+
+    def begin(self, cohort):
+        self.begun += [number for number, _, _ in cohort.placed]
+        assert all(self.cus[xcc] >> cu & 1 for _, xcc, cu in cohort.placed)
+        return self.resume(cohort)
+
+    def resume(self, cohort):
+        draw, other = self.rng.random(), Cost(compute_ps=self.rng.randrange(1, 4) * US, hbm_bytes=1e5)
+        if draw < 0.35:
+            return None
+        if draw < 0.45:
+            return PARKED
+        if draw < 0.55 and cohort.count > 1:
+            cut = self.rng.randrange(1, cohort.count)
+            return [(range(cut), other), (range(cut, cohort.count), self.rng.choice([None, PARKED]))]
+        wire = {peer: 1e4 for peer in range(8) if peer != cohort.gpu} if draw < 0.7 else {}
+        return Cost.of_traffic(wire, compute_ps=self.rng.randrange(1, 4) * US, hbm_bytes=1e5, delay_ps=1000.0)
+
+    def done(self):
+        self.over += 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_each_workgroup_runs_once_and_all_cus_are_free_in_the_end(bench, seed):
+    rng = random.Random(seed)
+    b = bench(pi=0.3, phi=1.0, theta=0.1)
+    jobs, cancelled = [], []
+
+    def something():
+        if rng.random() < 0.3:
+            gpu = rng.randrange(8)
+            b.copy(rng.randrange(MB), source=gpu, destination=(gpu + rng.randrange(1, 8)) % 8)
+            return
+        job = Anything(rng, rng.randrange(1, 400))
+        running = b.machine.dispatch(rng.randrange(8), job, rng.randrange(2))
+        jobs.append(job)
+        if rng.random() < 0.2:
+            cancelled.append(job)
+            b.timeline.at(b.timeline.now + rng.randrange(20 * US), running.cancel)
+
+    for _ in range(12):
+        b.timeline.at(rng.randrange(200 * US), something)
+    b.timeline.run()
+    for _ in range(100):  # what waits looks again
+        b.machine.changed()
+        b.timeline.run()
+    for job in jobs:
+        assert sorted(job.begun) == sorted(set(job.begun))
+        if job not in cancelled:
+            assert len(job.begun) == job.workgroups
+        assert job.over == 1 or job in cancelled
+    kernels = [b.kernel(304, Cost(compute_ps=US), gpu=gpu) for gpu in range(8)]
+    start = b.timeline.now
+    b.timeline.run()
+    assert [kernel.log for kernel in kernels] == [[(start, 304)]] * 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hsakit.softgpu.clock.residency import CAPACITY, Xcc, layers, lowest
+from hsakit.softgpu.clock.residency import CAPACITY, Crowds, Xcc, layers, lowest
 
 WHOLE, HALF, THIRD = CAPACITY, CAPACITY // 2, CAPACITY // 3
 
@@ -35,6 +35,13 @@ def test_kernels_of_different_shares_add_up():
     assert xcc.place(HALF, 1, 1) == [1]
     assert xcc.place(THIRD, 1, 2) == [1]
     assert not xcc.room(THIRD, 1)
+
+
+def test_crowds_count_whom_each_workgroup_meets():
+    cohorts = [layers([0b1111, 0b0011]), layers([0b0110]), layers([0b1000] * 5)]
+    on_cu = [2, 3, 2, 6]
+    met = [2 * on_cu[0] + 2 * on_cu[1] + on_cu[2] + on_cu[3], on_cu[1] + on_cu[2], 5 * on_cu[3]]
+    assert [Crowds(cohorts).met(some) for some in cohorts] == met
 
 
 def test_layers_count_the_workgroups_of_each_cu():
