@@ -66,7 +66,7 @@ def test_a_plan_goes_over_gpus_loads_and_apis(sweep, node):
     assert len(points) == 16 and len(set(points)) == (16 if gpus[1] else 8)
     assert [point.name for point in points] == [ALL, "1/xcc"] * 8
     assert [point.api for point in points[:4]] == ["hip"] * 2 + ["hsa"] * 2
-    assert describe(points[:8]) == "8 points: 2 masks, 2 kernels, through hip and hsa, on 1 GPUs"
+    assert describe(points[:8]) == "8 points: 2 masks, 2 kernels, through hip and hsa, on 1 GPU"
 
 
 @pytest.mark.parametrize(
