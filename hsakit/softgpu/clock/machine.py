@@ -181,6 +181,7 @@ class _Gpu:
         self.cohorts: dict[Cohort, None] = {}  # that ask for something
         self.resident: dict[Dispatch, None] = {}
         self.copies: dict[Copy, None] = {}
+        self.copying: dict[tuple, list[Item]] | None = None  # they, by what goes equally fast; None: not known yet
         self.freed: list[Cohort] = []  # ended at this instant
         self.new = False  # dispatches came at this instant
         self.crowded = False  # CUs may hold several workgroups
@@ -248,6 +249,7 @@ class Machine:
         begin()
         state = self._gpus[gpu]
         state.copies[copy] = None
+        state.copying = None
         state.changed = True
         self._settle_soon()
         return copy
@@ -288,6 +290,7 @@ class Machine:
         copy.ended = True
         gpu = self._gpus[copy.gpu]
         del gpu.copies[copy]
+        gpu.copying = None
         gpu.changed = True
         self._settle_soon()
         copy.end()
@@ -356,6 +359,7 @@ class Machine:
             copy.event.cancel()
         gpu = self._gpus[copy.gpu]
         del gpu.copies[copy]
+        gpu.copying = None
         gpu.changed = True
         self._settle_soon()
 
@@ -500,20 +504,28 @@ class Machine:
             name: tuple = (0, cohort.cost_name, crowd, cohort.dispatch.full)
             groups.setdefault(name, []).append(cohort)
             counts[name] = counts.get(name, 0) + cohort.count
+        if gpu.copying is None:
+            gpu.copying = self._copying(gpu)
+        for name, copies in gpu.copying.items():
+            groups[name] = copies
+            counts[name] = len(copies)
+        gpu.names = sorted(counts.items())
+        gpu.groups = [groups[name] for name, _ in gpu.names]
+        gpu.key = self._keys.setdefault(tuple(gpu.names), len(self._keys))
+
+    def _copying(self, gpu: _Gpu) -> dict[tuple, list[Item]]:
+        """The copies of its engines, by what goes equally fast."""
         on_engine: dict[int, int] = {}
         readers: dict[object, int] = {}
         for copy in gpu.copies:
             on_engine[copy.engine] = on_engine.get(copy.engine, 0) + 1
             readers[copy.origin] = readers.get(copy.origin, 0) + 1
+        groups: dict[tuple, list[Item]] = {}
         for copy in gpu.copies:
             read = 1.0 if copy.origin is None else 1.0 / readers[copy.origin]
             ends = (self._offset(gpu, copy.source), self._offset(gpu, copy.destination))
-            name = (1, *ends, on_engine[copy.engine], read)
-            groups.setdefault(name, []).append(copy)
-            counts[name] = counts.get(name, 0) + 1
-        gpu.names = sorted(counts.items())
-        gpu.groups = [groups[name] for name, _ in gpu.names]
-        gpu.key = self._keys.setdefault(tuple(gpu.names), len(self._keys))
+            groups.setdefault((1, *ends, on_engine[copy.engine], read), []).append(copy)
+        return groups
 
     def _forget(self) -> None:
         """What was solved in a long life is not kept for ever; it would be found again."""
