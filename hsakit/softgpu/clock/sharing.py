@@ -184,6 +184,11 @@ class _System:
             for i, n in kinds.links[link]:
                 load.add(of_flow[i], n * flows[i].count)
             self._links.append((sharing.rates.host_link if HOST in link else sharing.rates.link, load.items()))
+        # Most often what crosses a link crosses no other kind of link: nothing but that link slows it.
+        crossed = [kind for _, load in self._links for kind, _ in load]
+        twice = {kind for kind in crossed if crossed.count(kind) > 1}
+        self._alone = [link for link in self._links if not any(kind in twice for kind, _ in link[1])]
+        self._links = [link for link in self._links if any(kind in twice for kind, _ in link[1])]
         # GPUs: HBM traffic of what crosses links, link traffic of all and of CUs: [(kind, bytes of a unit)]; and what
         # does not cross links: [(kind, count, compute, HBM bytes, most HBM bytes, time a byte, delay)]
         self._gpus = []
@@ -289,6 +294,13 @@ class _System:
     def _fill(self, speeds: list[float]) -> None:
         """Slow down what crosses overloaded links: all by one factor until a link is full, whose flows stay at that,
         then the others on."""
+        for capacity, load in self._alone:
+            total = 0.0
+            for k, n in load:
+                total += speeds[k] * n
+            if total > capacity:
+                for k, _ in load:
+                    speeds[k] *= capacity / total
         links = self._links
         if not links:
             return
