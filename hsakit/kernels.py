@@ -41,7 +41,7 @@ SLOTS, SLICE = 4, 32768  # of a ring, where the caller names none
 _WORKGROUP = 256
 _TILE = 16384  # bytes that a workgroup copies at a time
 _PER_CU = 4  # workgroups a CU that saturate its memory, where the caller names no number
-_COUNTERS = 64  # bytes of a workgroup's counters in a ring
+COUNTERS = 64  # bytes of a workgroup's counters in a ring
 _ITEMSIZE = {"f32": 4, "f16": 2, "bf16": 2}
 _SUMMED = {**_ITEMSIZE, "i32": 4}
 _LAYOUTS = ("nn", "nt", "tn", "tt")
@@ -340,7 +340,7 @@ class Kernels:
 
 def ring_nbytes(workgroups: int, slots: int = SLOTS, slice_: int = SLICE) -> int:
     """The bytes of a rank's memory for a ring: for every workgroup its counters and its slots."""
-    return workgroups * (_COUNTERS + slots * slice_)
+    return workgroups * (COUNTERS + slots * slice_)
 
 
 def _addresses(memory: Sequence[Span]) -> np.ndarray:

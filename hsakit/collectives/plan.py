@@ -127,18 +127,20 @@ def _through_scratch(operation: Operation) -> Plan:
     return Plan(operation, tuple(steps + back))
 
 
+def parts_of_sum(operation: Operation) -> list[tuple[int, int]]:
+    """The part of every rank's vector that each rank adds up: where it begins, and its bytes."""
+    n = operation.ranks
+    if operation.name == "reduce-scatter":
+        return [(rank * operation.nbytes, operation.nbytes) for rank in range(n)]
+    item = ITEMSIZE[operation.dtype]
+    ends = [rank * (operation.nbytes // item) // n * item for rank in range(n + 1)]
+    return [(first, last - first) for first, last in zip(ends, ends[1:])]
+
+
 def _reduction(operation: Operation) -> Plan:
     """Every rank gets its part of all the others' vectors into scratch memory and sums it; for all-reduce it then sends
     the sum to all."""
-    n, item = operation.ranks, ITEMSIZE[operation.dtype]
-    whole = operation.nbytes // item
-    parts: list[tuple[int, int]] = []  # of the rank's vector: where rank r's part begins, and its bytes
-    for rank in range(n):
-        if operation.name == "reduce-scatter":
-            parts.append((rank * operation.nbytes, operation.nbytes))
-        else:
-            first, last = rank * whole // n, (rank + 1) * whole // n
-            parts.append((first * item, (last - first) * item))
+    n, parts = operation.ranks, parts_of_sum(operation)
     moves: list[Step] = []
     sums: list[Step] = []
     spread: list[Step] = []

@@ -5,6 +5,11 @@ import pytest
 
 from hsakit.collectives.operation import MOVES, OPERATIONS, REDUCTIONS, ROOTED, Operation
 
+# From nothing to 64 MiB; the largest only where they are few.
+SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 256, 257, 511, 513, 1000, 1023]
+SIZES += [1025, 2047, 2049, 4095, 4096, 4097, 8191, 8193, 10_007, 16_385, 32_767, 65_537, 131_071, 262_145]
+LARGE = [(1 << 20) + 1, (4 << 20) - 3, (4 << 20) + 1, 64 << 20]
+
 
 def _operation(name: str, ranks: int, nbytes: int, in_place: bool = False, root: int | None = None) -> Operation:
     """One of a name: the last rank is the root; counts of all-to-all-v are from 0 to twice the size."""
@@ -33,3 +38,25 @@ def move(request):
 @pytest.fixture(params=OPERATIONS)
 def name(request):
     return request.param
+
+
+@pytest.fixture(params=(1, 2, 3, 5, 8))
+def ranks(request, node):
+    if request.param > len(node.gpus):
+        pytest.skip(f"{len(node.gpus)} GPUs")
+    return request.param
+
+
+@pytest.fixture(params=[False, True], ids=["out", "in"])
+def in_place(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def sizes():
+    return SIZES
+
+
+@pytest.fixture(scope="session")
+def large():
+    return LARGE
