@@ -40,6 +40,7 @@ def _go_on_elsewhere(problem: str) -> None:
     if PYTHON.exists() and Path(sys.prefix) != PYTHON.parent:
         if sys.stdout:
             sys.stdout.flush()
+        os.environ["HSAKIT_STARTED_WITH"] = sys.executable  # it may have what is optional here, such as matplotlib
         os.execv(PYTHON, [str(PYTHON), *sys.argv])
     print(_explain(problem), file=sys.stderr)
     sys.exit(2)

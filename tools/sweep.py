@@ -2,6 +2,7 @@
 """Sweeps over a node, each point verified, each result a row.
 
 dma: copy engines, pairs, sizes. cu-mask: kernels on chosen compute units. launch: what a kernel launch costs the host.
+c3: a GEMM and a collective at the same time, by every strategy. interference: a GEMM beside copies.
 """
 
 import _launch
@@ -10,10 +11,18 @@ _launch.ensure_runtime()
 
 import argparse  # noqa: E402
 import contextlib  # noqa: E402
+import os  # noqa: E402
+import subprocess  # noqa: E402
 import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
 
 from tabulate import tabulate  # noqa: E402
 
+from hsakit.c3 import interference, report, scenario, strategy, trace  # noqa: E402
+from hsakit.c3 import sweep as c3  # noqa: E402
+from hsakit.c3.outcome import CURVES  # noqa: E402
+from hsakit.c3.tables import remarks as c3_remarks  # noqa: E402
+from hsakit.c3.tables import summary as c3_averages  # noqa: E402
 from hsakit.ffi.errors import HsakitError, InvalidArgument  # noqa: E402
 from hsakit.node import Node  # noqa: E402
 from hsakit.results import ResultsError, Writer  # noqa: E402
@@ -43,6 +52,8 @@ def main(argv=None) -> int:
     _dma_options(commands)
     _cu_mask_options(commands)
     _launch_options(commands)
+    _c3_options(commands)
+    _interference_options(commands)
     arguments = parser.parse_args(argv)
     command = commands.choices[arguments.sweep]
     if arguments.resume and not arguments.out:
@@ -246,12 +257,134 @@ def _launch_costs(arguments) -> int:
         return _measure(arguments, sweep, points, description, launch.table)
 
 
+def _c3_options(commands) -> None:
+    add = _common(
+        commands,
+        "c3",
+        _c3,
+        "three small scenarios, every result verified in full",
+        "of a run",
+        c3.Settings(),
+        help="a GEMM and a collective at the same time",
+        description="Concurrent computation and communication: every strategy on every scenario, in rounds. GEMM and "
+        "collective are verified in every run, at a smaller size where this node cannot at theirs (--verify). The exit "
+        "status is 0 only if every row was right, in the order it states, and overlapped.",
+    )
+    add("--scenarios", metavar="LIST", type=_checked(_words), help="sets, names, files, GEMM+COLLECTIVE:SIZE (llama)")
+    add("--strategies", metavar="LIST", type=_checked(_words), help=f"of {', '.join(strategy.known())}")
+    add("--curves", action="store_true", help="each part alone by CUs too, for the table that heuristics use")
+    _execution(add)
+
+
+def _c3(arguments) -> int:
+    sampled = _sampled(arguments)
+    scenarios = scenario.select(arguments.scenarios or (["quick"] if arguments.quick else ["llama"]))
+    strategies = strategy.select(arguments.strategies)
+    if arguments.curves:
+        strategies += [each for each in strategy.known().values() if each.name in CURVES and each not in strategies]
+    folder = Path(arguments.out) if arguments.out else None
+    with Node(arguments.node) as node:
+        settings = _c3_settings(arguments, node, sampled)
+        with c3.C3Sweep(node, settings) as sweep:
+            points = sweep.plan(scenarios, strategies)
+            _into(folder, arguments)
+            words = f"{len(points)} points: {len(scenarios)} scenarios, {len(strategies)} strategies"
+            status = _measure(arguments, sweep, points, words, c3_averages, c3_remarks, arguments.trace)
+    if folder and status != INTERRUPTED:
+        _report(folder)
+    return status
+
+
+_DISTURBED = "bf16:8192x8192x8192 bf16:128x106496x16384".split()  # one that computing bounds, one that memory does
+_QUICK_DISTURBED = ("f16:128x128x16",)
+
+
+def _interference_options(commands) -> None:
+    add = _common(
+        commands,
+        "interference",
+        _interference,
+        "a small GEMM, few rates, every result verified in full",
+        "of a run",
+        c3.Settings(),
+        help="a GEMM beside copies by engines, and by kernels at the same rate",
+        description="Whether engines leave a GEMM alone: its time beside copies to so many peers by engines, and by "
+        "kernels with as many workgroups as copy at the same rate. The exit status is 0 only if every result was right "
+        "and the copies lasted as long as the GEMM.",
+    )
+    default = " ".join(_DISTURBED)
+    add("--gemm", metavar="TYPE:MxNxK", type=_checked(parse_gemm), nargs="+", default=[], help=f"default {default}")
+    add("--peers", metavar="LIST", type=_checked(parse_numbers), help="to how many each GPU copies (default 1-7)")
+    add("--size", metavar="SIZE", type=_checked(parse_size), help="of one copy (default 64M)")
+    _execution(add)
+
+
+def _interference(arguments) -> int:
+    sampled = _sampled(arguments)
+    gemms = arguments.gemm or [parse_gemm(text) for text in (_QUICK_DISTURBED if arguments.quick else _DISTURBED)]
+    size = arguments.size or (20_000 if arguments.quick else 64 << 20)
+    folder = Path(arguments.out) if arguments.out else None
+    with Node(arguments.node) as node:
+        most = len(node.gpus) - 1
+        peers = arguments.peers or ((1, most) if arguments.quick else tuple(range(1, most + 1)))
+        if wrong := [count for count in peers if not 1 <= count <= most]:
+            raise InvalidArgument(f"--peers {wrong[0]}: each GPU of this node has 1 to {most}")
+        settings = _c3_settings(arguments, node, sampled)
+        with interference.InterferenceSweep(node, settings, size) as sweep:
+            points = sweep.plan([scenario.of_gemm(each) for each in gemms], peers)
+            _into(folder, arguments)
+            words = (
+                f"{len(points)} points: {len(gemms)} kernels, alone and beside copies to {len(peers)} counts of peers"
+            )
+            status = _measure(arguments, sweep, points, words, interference.table, c3_remarks, arguments.trace)
+    if folder and status != INTERRUPTED:
+        _report(folder)
+    return status
+
+
+def _execution(add) -> None:
+    add("--verify", choices=("full", "scaled"), help="all results, or those of a smaller size (default: what can be)")
+    add("--execute", choices=("full", "sampled"), help="what a software node runs of large kernels and copies")
+    add("--trace", metavar="FILE", help="the last run of every row as a trace for Perfetto")
+
+
+def _sampled(arguments) -> bool:
+    """Whether a software node is to run only samples of large work: told before there is one."""
+    sampled = (arguments.execute or ("full" if arguments.quick else "sampled")) == "sampled"
+    os.environ["HSAKIT_SOFTGPU_EXECUTE"] = "sampled" if sampled else "full"
+    return sampled
+
+
+def _c3_settings(arguments, node: Node, sampled: bool) -> c3.Settings:
+    scaled = (arguments.verify or ("scaled" if sampled and node.clock != "device" else "full")) == "scaled"
+    return c3.Settings(**_settings(arguments), scaled=scaled, quick=arguments.quick)
+
+
+def _into(folder: Path | None, arguments) -> None:
+    """Rows go into a folder."""
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        arguments.out = str(folder / report.ROWS)
+
+
+def _report(folder: Path) -> None:
+    """Write the report; the plots by the Python that this was started with, if this one cannot."""
+    written = report.write(folder)
+    other = os.environ.get("HSAKIT_STARTED_WITH")
+    if written.without_plots and other:
+        tool = Path(__file__).with_name("report.py")
+        subprocess.run([other, str(tool), str(folder)], stdout=subprocess.DEVNULL, check=False)
+    elif written.without_plots:
+        _say(written.without_plots)
+    _say(f"the report: {written.page}")
+
+
 # Columns of words; the others have numbers.
 _OF_WORDS = "mode,kind,transfers (src-dst/engine),kernel,through,mask,what,verified,launch,clock".split(",")
 
 
-def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=None) -> int:
-    """Measure and print; the exit status."""
+def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=None, traced=None) -> int:
+    """Measure and print; the exit status. ``traced`` names a file for a trace of the rows."""
     _say(description)
     with Writer(arguments.out, arguments.resume) if arguments.out else contextlib.nullcontext() as out:
         outcome = measure(sweep, points, out, _say, _progress)
@@ -260,6 +393,8 @@ def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=N
         kept = f"the same command with --resume continues {arguments.out}"
         _say(kept if arguments.out else "nothing is kept without --out")
         return INTERRUPTED
+    if traced:
+        _say(f"{trace.write(traced, outcome.rows)} spans in {traced}")
     headers, lines = table(outcome.rows)
     alignment = ["left" if header in _OF_WORDS else "right" for header in headers]
     print(tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hsakit.c3 import paper
 from hsakit.c3.intervals import Estimate, estimate
-from hsakit.c3.outcome import Outcome, average_percent, strategies
+from hsakit.c3.outcome import ALONE_GEMM, CURVE_GEMM, CURVE_KERNELS, Outcome, average_percent, strategies
 
 CLOCKS = {
     "device": "ticks of the GPUs",
@@ -68,7 +68,7 @@ def figures(found: Sequence[Outcome]) -> list[Figure]:
         return []
     clock = clock_words(row.row["clock"] for outcome in complete for row in outcome.rows.values())
     names = strategies(complete)
-    drawn = [bandwidth(complete, clock), ideal(complete, clock)]
+    drawn = [*curves(complete, clock), bandwidth(complete, clock), ideal(complete, clock)]
     for name, number, chosen in (
         ("fig08_strategies", "8", [s for s in names if s in PAPERS]),
         ("fig10_conccl", "10", [s for s in names if s in PAPERS[:1] + ENGINES]),
@@ -78,8 +78,39 @@ def figures(found: Sequence[Outcome]) -> list[Figure]:
             drawn.append(by_scenario(complete, chosen, name, number, clock))
     drawn += [averages(complete, names, clock)] if names else []
     if engines := engines_over_kernels(complete, clock):
-        drawn.insert(3 if len(drawn) > 3 else len(drawn), engines)
+        later = [at for at, figure in enumerate(drawn) if figure.name > engines.name]
+        drawn.insert(later[0] if later else len(drawn), engines)
     return drawn
+
+
+def curves(found: Sequence[Outcome], clock: str) -> list[Figure]:
+    """Slowdown of each part alone with some of the CUs, where it was measured."""
+    made = []
+    for strategy, name, what, x in (
+        (CURVE_GEMM, "fig05_gemm_cus", "GEMM", "CUs taken away"),
+        (CURVE_KERNELS, "fig05_collective_cus", "Collective by kernels", "CUs given to it"),
+    ):
+        series = []
+        for outcome in found:
+            points = outcome.curve(strategy)
+            if points:
+                cus = outcome.rows[ALONE_GEMM].row["parameters"]["machine"]["cus"]
+                shown = {(cus - n if strategy == CURVE_GEMM else n): points[n] for n in points}
+                series.append(_series(outcome.name, [(n, shown[n]) for n in sorted(shown)]))
+        if series:
+            made.append(
+                Figure(
+                    name,
+                    f"{what}: slowdown by CUs (the paper's figure 5)",
+                    f"Time alone over its time alone with all CUs. {clock}",
+                    x,
+                    "time over that with all CUs",
+                    tuple(series),
+                    log_x=True,
+                    lines={"all CUs": 1.0},
+                )
+            )
+    return made
 
 
 def bandwidth(found: Sequence[Outcome], clock: str) -> Figure:

@@ -22,7 +22,9 @@ KIND = "c3"
 # Rows of one part alone.
 ALONE_GEMM, ALONE_KERNELS, ALONE_ENGINES = "gemm", "kernels", "engines"
 QUARTERS = {"kernels": "kernels_quarter", "engines": "engines_quarter"}  # the collective at a quarter of its size
-ALONE = (ALONE_GEMM, ALONE_KERNELS, ALONE_ENGINES, *QUARTERS.values())
+CURVE_GEMM, CURVE_KERNELS = "gemm_by_cus", "kernels_by_cus"  # on some of the CUs
+CURVES = (CURVE_GEMM, CURVE_KERNELS)
+ALONE = (ALONE_GEMM, ALONE_KERNELS, ALONE_ENGINES, *QUARTERS.values(), *CURVES)
 
 
 def label(strategy: str, variant: dict[str, Any]) -> str:
@@ -156,6 +158,12 @@ class Outcome:
             collective_slowdown=estimate(_over, best.part_times(COLLECTIVE), collective.times),
             overlap=float(np.median(best.overlaps())),
         )
+
+    def curve(self, strategy: str) -> dict[int, Estimate]:
+        """The slowdown of CURVE_GEMM or CURVE_KERNELS by CUs, against all of them; empty if it was not measured."""
+        whole = self.gemm if strategy == CURVE_GEMM else self.collective
+        points = {each.variant["cus"]: each for each in self.rows.values() if each.strategy == strategy}
+        return {cus: estimate(_over, points[cus].times, whole) for cus in sorted(points)}
 
     def against(self, strategy: str, other: str) -> Difference:
         """By how much longer ``other`` took."""

@@ -44,7 +44,7 @@ def draw(figure: Figure, path: Path) -> None:
         _lines(axes[0], figure)
     for each in axes:
         for name, value in figure.lines.items():
-            each.axhline(value, color="0.4", linewidth=0.9, linestyle="--", zorder=1)
+            each.axhline(value, color="0.35", linewidth=1.0, linestyle="--", zorder=1.5)
             each.annotate(
                 name, (1.003, value), xycoords=("axes fraction", "data"), fontsize=8, color="0.3", va="center"
             )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hsakit.c3 import plots
+from hsakit.c3 import interference, judged, plots
 from hsakit.c3.figures import Figure, clock_words, figures
 from hsakit.c3.heuristics import Machine
 from hsakit.c3.outcome import KIND, outcomes
@@ -17,6 +17,7 @@ from hsakit.ffi.errors import HsakitError
 from hsakit.results import latest, read
 
 ROWS = "rows.jsonl"
+SLOWDOWNS = "slowdowns.json"  # the table for heuristics that was made from the rows
 
 
 class ReportError(HsakitError):
@@ -40,11 +41,21 @@ def write(folder: Path | str) -> Report:
     if not source.is_file():
         raise ReportError(f"{folder} has no {ROWS}: a sweep with --out {folder} writes it")
     rows = latest(read(source))
-    chosen = [row for row in rows if row["kind"] == KIND]
+    chosen = [row for row in rows if row["kind"] in (KIND, interference.KIND)]
     if not chosen:
-        raise ReportError(f"{source} has no rows of a c3 sweep")
-    found = outcomes(chosen)
-    made, drawn = tables(chosen, found, machine_of(chosen)), figures(found)
+        raise ReportError(f"{source} has no rows of a c3 or interference sweep")
+    of_c3, disturbed = ([row for row in chosen if row["kind"] == kind] for kind in (KIND, interference.KIND))
+    found = outcomes(of_c3)
+    machine = machine_of(of_c3)
+    made, drawn = tables(of_c3, found, machine) if of_c3 else [], figures(found)
+    if disturbed:
+        made.append(interference.as_table(disturbed))
+        drawn += interference.figures(disturbed)
+    if machine:
+        slowdowns = judged.table_of(found, machine)
+        if any((judgements := judged.judge(found, slowdowns, machine)).values()):
+            made.insert(-1, judged.as_table(judgements, slowdowns))
+            slowdowns.save(folder / SLOWDOWNS)
     for table in made:
         (folder / f"{table.name}.txt").write_text(f"{table.title}\n\n{table.text()}\n\n{table.note}".rstrip() + "\n")
         (folder / f"{table.name}.csv").write_text(table.csv())

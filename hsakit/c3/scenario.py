@@ -10,6 +10,7 @@ from pathlib import Path
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.gemm import FORMATS
 from hsakit.sweep.load_spec import parse_gemm
+from hsakit.sweep.loads import Gemm
 from hsakit.sweep.sizes import format_size, parse_size
 
 if sys.version_info >= (3, 11):
@@ -120,6 +121,11 @@ def _expand(entry: dict, path) -> list[Scenario]:
         )
         for kind in kinds
     ]
+
+
+def of_gemm(gemm: Gemm) -> Scenario:
+    """A scenario for those who want its GEMM only; the collective is as small as can be."""
+    return Scenario(str(gemm), gemm.dtype, gemm.m, gemm.n, gemm.k, "all-gather", 1 << 10, "", "given", gemm.layout)
 
 
 def parse(text: str) -> Scenario:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hsakit.c3 import paper, taxonomy
+from hsakit.c3.figures import clock_words
 from hsakit.c3.heuristics import Machine
-from hsakit.c3.outcome import KIND, Measured, Outcome, average_percent, good, strategies
+from hsakit.c3.outcome import KIND, QUARTERS, Measured, Outcome, average_percent, good, outcomes, strategies
 from hsakit.sweep.sizes import format_size
 
 
@@ -52,6 +53,24 @@ def tables(rows: Sequence[dict], found: Sequence[Outcome], machine: Machine | No
     if strategies(complete):
         made = [averages(complete), claims(complete), *made, percent(complete), speedups(complete), parts(complete)]
     return [*made, checks(rows)]
+
+
+def summary(rows: Sequence[dict]) -> tuple[tuple[str, ...], list[list[str]]]:
+    """What a sweep prints at its end: the averages by strategy, or the scenarios if no strategy ran."""
+    found = [outcome for outcome in outcomes(rows) if outcome.complete]
+    chosen = averages(found) if strategies(found) else scenarios(found, None) if found else checks(rows)
+    return chosen.headers, chosen.lines
+
+
+def remarks(rows: Sequence[dict]) -> list[str]:
+    """Sentences without which the averages would be misread."""
+    scaled = sum(row["verified"] == "scaled" for row in rows)
+    said = [clock_words(row["clock"] for row in rows)]
+    if any(row["clock"] == "host" for row in rows):
+        said.append("on this clock kernels run one after the other: overlap and order of starts were not checked")
+    if scaled:
+        said.append(f"{scaled} rows are scaled: the same plans were verified at a smaller size, in this command")
+    return said
 
 
 def averages(found: Sequence[Outcome]) -> Table:
@@ -120,25 +139,39 @@ def scenarios(found: Sequence[Outcome], machine: Machine | None) -> Table:
                 us(o.rows["kernels"].times),
                 us(o.rows["engines"].times) if "engines" in o.rows else "-",
                 o.ideal.show(".3f"),
-                o.duration.label,
-                gemm_bound(o, machine).label if machine else "-",
-                collective.label if collective else "-",
+                f"{o.duration.label}, {_median(o.gemm) / _median(o.collective):.3f}",
+                f"{gemm_bound(o, machine).label}, {_intensity(o):.0f}" if machine else "-",
+                f"{collective.label}, {_median(o.collective) / _median(o.rows[QUARTERS['kernels']].times):.3f}"
+                if collective
+                else "-",
             ]
         )
-    headers = "scenario,GEMM,collective,bytes,Tg us,Tc us,Tc engines us,S ideal,longer,GEMM is,collective is"
-    note = (
-        "Longer: by more than 15 %. The collective is latency-bound if its time is within 15 % of the time that a "
-        "quarter of its bytes takes."
+    headers = (
+        "scenario,GEMM,collective,bytes,Tg us,Tc us,Tc engines us,S ideal,longer: Tg / Tc,"
+        "GEMM is: operations a byte,collective is: time over a quarter's"
     )
-    if machine and found:
-        example = gemm_bound(found[0], machine)
-        note += f" The first GEMM is {example}."
+    note = (
+        "G-long and C-long: Tg / Tc is above 1.15, or below 1 / 1.15. The collective (by kernels) is latency-bound if "
+        "its time is at most 1.15 of the time that a quarter of its bytes takes."
+    )
+    if machine:
+        note += (
+            f" The GEMM is compute-bound from {machine.flops / machine.bandwidth:.1f} operations a byte on: this "
+            f"machine's balance, of {machine.flops / 1e12:.4g} TFLOP/s and {machine.bandwidth / 1e12:.4g} TB/s."
+        )
     return Table("scenarios", "Scenarios, isolated times (medians) and classes", tuple(headers.split(",")), lines, note)
 
 
 def gemm_bound(outcome: Outcome, machine: Machine) -> taxonomy.Verdict:
-    intensity = outcome.scenario["flops"] / outcome.scenario["gemm_bytes"]
-    return taxonomy.bound_of_gemm(intensity, machine.flops, machine.bandwidth)
+    return taxonomy.bound_of_gemm(_intensity(outcome), machine.flops, machine.bandwidth)
+
+
+def _intensity(outcome: Outcome) -> float:
+    return outcome.scenario["flops"] / outcome.scenario["gemm_bytes"]
+
+
+def _median(times: Sequence[float]) -> float:
+    return float(statistics.median(times))
 
 
 def _by_scenario(found: Sequence[Outcome], cell, last=None) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -225,7 +258,7 @@ def _packets_as_planned(row: dict) -> bool:
 
 def failures(rows: Iterable[dict]) -> list[str]:
     """In words what was wrong with the rows that are left out."""
-    wrong = [row for row in rows if row["kind"] == KIND and not good(row)]
+    wrong = [row for row in rows if not good(row)]
     return [f"{Measured(row).scenario} {Measured(row).label}: {row['error'] or 'not verified'}" for row in wrong]
 
 

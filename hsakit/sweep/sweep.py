@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,6 +98,10 @@ class Sweep:
         """What identifies a point's row in a file."""
         return f"{self.kind} {point} r{self._settings.repeats} w{self._settings.warmup}"
 
+    def together(self, point: Any) -> Any:
+        """What names the points that are measured together: each by itself, or those that share a name."""
+        return self.key(point)
+
     def wake(self, points: Iterable) -> list[dict]:
         """What has to be done once before these points; returns rows of what failed."""
         return []
@@ -137,23 +141,26 @@ def measure(
 ) -> Outcome:
     """Measure the points that `out` does not have already, a row each; `say` is told what goes wrong as it does.
 
-    `progress` goes through the points. Ctrl-C ends it after the point being measured, a second one at once.
+    `progress` goes through the points. Ctrl-C ends it after the point being measured and what is measured together with
+    it, a second one at once.
     """
     keys = {sweep.key(point) for point in points}
+    found: dict[str, dict] = {}
     rows: list[dict] = []
     failed = 0
     if out is not None:
         out.refuse_other_settings(sweep.clock, sweep.versions)
         if out.set_aside:
             say(f"{out.path} existed and is kept as {out.set_aside}")
-        rows = [row for row in results.latest(out.rows) if row["key"] in keys & out.done]
-        if rows:
-            say(f"{len(rows)} of them are in {out.path} already")
-    done = {row["key"] for row in rows}
-    left = [point for point in points if sweep.key(point) not in done]
+        found = {row["key"]: row for row in results.latest(out.rows) if row["key"] in keys & out.done}
+    missing = {sweep.together(point) for point in points if sweep.key(point) not in found}
+    left = [point for point in points if sweep.together(point) in missing]
+    rows = [found[sweep.key(point)] for point in points if sweep.together(point) not in missing]
+    if rows and out is not None:
+        say(f"{len(rows)} of them are in {out.path} already")
     started = time.monotonic()
     with _Interrupt() as interrupt:
-        for row in itertools.chain(sweep.wake(left), map(sweep.run, progress(left))):
+        for row, whole in _measured(sweep, left, progress):
             if out is not None:
                 out.write(row)
             if row["error"]:
@@ -161,9 +168,20 @@ def measure(
                 say(f"FAILED {row['error']}")
             if row["key"] in keys:
                 rows.append(row)
-            if interrupt.asked or sweep.broken:
+            if whole and (interrupt.asked or sweep.broken):
                 break
     return Outcome(rows, failed, interrupt.asked, time.monotonic() - started)
+
+
+def _measured(sweep: Sweep, left: Sequence, progress: Callable[[Sequence], Iterable]) -> Iterator[tuple[dict, bool]]:
+    """Rows, and whether all that belong together are out."""
+    for row in sweep.wake(left):
+        yield row, True
+    outstanding = Counter(map(sweep.together, left))
+    for point in progress(left):
+        group = sweep.together(point)
+        outstanding[group] -= 1
+        yield sweep.run(point), not outstanding[group]
 
 
 class _Interrupt:

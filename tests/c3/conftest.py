@@ -58,3 +58,19 @@ def rows():
         _row("c3_rp", [[(0, 7000), (100, 5000)]] * 3, by="kernels", variant={"cus": 32}),
         _row("conccl", [[(0, 6500), (100, 5100)]] * 3, by="engines"),
     ]
+
+
+class Few:
+    """Two GPUs of the node: a platform of its own, and quick."""
+
+    def __init__(self, node):
+        self._node = node
+        self.gpus = node.gpus[:2]
+
+    def __getattr__(self, name):
+        return getattr(self._node, name)
+
+
+@pytest.fixture
+def few(node):
+    return Few(node)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from hsakit.c3.heuristics import Machine, SlowdownTable
+from hsakit.c3.heuristics import Machine, SlowdownTable, TableError
 from hsakit.c3.prediction import (
     Launch,
     Part,
     Traffic,
+    bound_by_memory,
     engines_a_peer,
     gemm_alone,
     pick_split,
@@ -23,9 +24,19 @@ LAUNCH = Launch(4096, 1)  # 14 rounds on 304 CUs
 
 def test_a_gemm_waits_for_whole_rounds():
     assert LAUNCH.rounds(304) == 14
-    assert gemm_alone(COMPUTE, LAUNCH, MACHINE, 14.0, 293) == 14.0  # still 14 rounds
-    assert gemm_alone(COMPUTE, LAUNCH, MACHINE, 14.0, 292) == 15.0
-    assert gemm_alone(COMPUTE, Launch(152, 1), MACHINE, 1.0, 152) == 1.0  # the other half was idle
+    tg = COMPUTE.flops / MACHINE.flops * 1e9  # about 1.8 ms
+    assert gemm_alone(COMPUTE, LAUNCH, MACHINE, tg, 293) == tg  # still 14 rounds
+    assert gemm_alone(COMPUTE, LAUNCH, MACHINE, tg, 292) == pytest.approx(tg * 15 / 14)
+    assert gemm_alone(COMPUTE, Launch(152, 1), MACHINE, tg, 152) == tg  # the other half was idle
+
+
+def test_what_memory_bounds_loses_nothing_until_computing_takes_as_long():
+    # 2 * 128 * 106496 * 16384 operations are 0.74 ms, its 3.5 GB 0.9 ms
+    launch = Launch(416, 2)  # one round
+    assert bound_by_memory(MEMORY, Launch(608, 2), MACHINE, 1e6)
+    assert gemm_alone(MEMORY, Launch(608, 2), MACHINE, 1e6, 296) == pytest.approx(2 * 744.4e3, rel=1e-3)
+    assert gemm_alone(MEMORY, launch, MACHINE, 2e6, 240) == 2e6
+    assert not bound_by_memory(COMPUTE, LAUNCH, MACHINE, COMPUTE.flops / MACHINE.flops * 1e9)
 
 
 def test_nothing_shared_is_the_longer_one():
@@ -48,11 +59,19 @@ def test_presence_slows_only_while_it_lasts():
 def test_rounds_decide_the_split():
     table = SlowdownTable(304, "device", {"all-gather": {8: 4.0, 16: 2.0, 32: 1.0, 64: 1.0, 128: 1.0, 256: 1.0}})
     # 304 workgroups fill one round: any CU lost makes two of it, so the collective may as well have half
-    picked = pick_split(COMPUTE, Launch(304, 1), table, MACHINE, Traffic(0, 0), 1.5e6, 1e6)
-    assert picked.predicted[32] == picked.predicted[128] == 3e6
+    picked = pick_split(COMPUTE, Launch(304, 1), table, MACHINE, Traffic(0, 0), 1.9e6, 1e6)
+    assert picked.predicted[32] == picked.predicted[128] == pytest.approx(3.8e6)
     assert picked.cus == 16  # the first that is not longer than the GEMM's two rounds
     # 240 workgroups lose nothing to 64 CUs
-    assert pick_split(COMPUTE, Launch(240, 1), table, MACHINE, Traffic(0, 0), 1.5e6, 1e6).predicted[64] == 1.5e6
+    assert pick_split(COMPUTE, Launch(240, 1), table, MACHINE, Traffic(0, 0), 2.4e6, 1e6).predicted[64] == 2.4e6
+
+
+def test_a_gemm_that_fills_memory_leaves_the_collective_more_cus():
+    table = SlowdownTable(304, "device", {"all-gather": {8: 4.0, 16: 2.0, 32: 1.0, 64: 1.0, 128: 1.0, 256: 1.0}})
+    picked = pick_split(MEMORY, Launch(832, 4), table, MACHINE, Traffic(0, 0), 2e6, 2.4e6)
+    assert picked.cus == 64 and picked.predicted[32] > picked.predicted[64] == picked.predicted[128]
+    with pytest.raises(TableError, match="no all-gather"):
+        pick_split(MEMORY, LAUNCH, SlowdownTable(304, "device"), MACHINE, Traffic(0, 0), 1, 1)
 
 
 def test_only_a_memory_bound_gemm_gives_cus_away_to_thrash_less():

@@ -52,5 +52,5 @@ def test_folders_without_rows_are_refused(tmp_path, folder, row):
     with pytest.raises(report.ReportError, match="has no rows.jsonl"):
         report.write(tmp_path)
     folder([])
-    with pytest.raises(report.ReportError, match="no rows of a c3 sweep"):
+    with pytest.raises(report.ReportError, match="no rows of a c3 or interference"):
         report.write(tmp_path)

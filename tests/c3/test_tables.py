@@ -29,8 +29,9 @@ def test_the_scenario_with_its_classes(rows, row):
     rows = [*rows, row("kernels_quarter", [[None, (0, 1000)]] * 3)]
     found = line(made(rows, Machine(304, 600e12, 4e12))["scenarios"], "s1-ag")
     assert (found["Tg us"], found["Tc us"], found["Tc engines us"]) == ("6.0", "4.0", "5.0")
-    assert (found["longer"], found["collective is"]) == ("G-long", "bandwidth-bound")
-    assert found["GEMM is"] == "compute-bound"  # 512 / 3 operations a byte against 150
+    assert found["longer: Tg / Tc"] == "G-long, 1.500"
+    assert found["collective is: time over a quarter's"] == "bandwidth-bound, 4.000"
+    assert found["GEMM is: operations a byte"] == "compute-bound, 171"  # 512 / 3, against 150
 
 
 def test_the_winner_and_its_split(rows):

@@ -108,6 +108,34 @@ def test_an_interrupt_ends_after_the_point(said, capfd):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+class Together(Fake):
+    """Points are measured together by their first letter."""
+
+    def together(self, point):
+        return point[0]
+
+
+def test_what_is_measured_together_is_measured_as_a_whole(tmp_path, said):
+    points = ["a1", "a2", "b1", "b2", "c1"]
+    sweep = Together(breaking=["b1"])
+    with Writer(tmp_path / "r.jsonl") as out:
+        assert measure(sweep, points, out, said.append).rows[-1]["key"] == "fake b2 r2 w0"
+    interrupted = Together()
+    interrupted.interrupt_at = "a1"
+    assert len(measure(interrupted, points, None, said.append).rows) == 2
+
+
+def test_a_part_of_what_belongs_together_is_not_enough(tmp_path, said):
+    points, path = ["a1", "a2", "b1", "b2"], tmp_path / "r.jsonl"
+    with Writer(path) as out:
+        measure(Together(failing=["b1"]), points, out, said.append)
+    sweep = Together()
+    with Writer(path, resume=True) as out:
+        outcome = measure(sweep, points, out, said.append)
+    assert sweep.ran == ["b1", "b2"]
+    assert [row["key"] for row in outcome.rows] == [f"fake {point} r2 w0" for point in points]
+
+
 def test_progress_goes_through_the_points(said):
     sweep = Fake()
     measure(sweep, ["a", "b"], None, said.append, progress=reversed)

@@ -1,0 +1,198 @@
+"""Rows of the c3 sweep on a node, and cheats that must not get one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from hsakit.c3.metrics import Undefined
+from hsakit.c3.scenario import parse
+from hsakit.c3.strategy import Description, Strategy, select
+from hsakit.c3.sweep import C3Sweep, Settings, difference, smaller
+from hsakit.c3.ticks import COLLECTIVE, GEMM
+from hsakit.ffi.errors import InvalidArgument
+from hsakit.results import Writer
+from hsakit.sweep.sweep import measure
+
+SMALL = parse("bf16:130x40x16+all-gather:2K+2")  # two tiles, shards of 1025 bytes
+
+
+@pytest.fixture
+def sweep(few):
+    made = []
+
+    def make(clock=None, **settings):
+        given = Settings(**{"repeats": 1, "warmup": 0, "quick": True, "deadline": 30.0, **settings})
+        made.append(C3Sweep(few, given))
+        if clock:
+            made[-1].clock = clock
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def rows_of(sweep, *strategies, scenario=SMALL):
+    return [sweep.run(point) for point in sweep.plan([scenario], strategies)]
+
+
+def test_rows_say_what_ran_and_that_it_was_right(sweep):
+    gemm, engines, gated = rows_of(sweep(), *select(["gemm", "engines", "conccl_gated"]))
+    assert [row["error"] for row in (gemm, engines, gated)] == [None] * 3
+    assert [row["verified"] for row in (gemm, engines, gated)] == ["full"] * 3
+    p = gated["parameters"]
+    assert (p["strategy"], p["order"], p["collective_by"], p["apart"]) == (
+        "conccl_gated",
+        ["gemm", "collective"],
+        "engines",
+        2000,
+    )
+    parts = [part for part, _, _ in p["works"]]
+    assert (parts.count("gemm"), parts.count("collective"), parts.count("release")) == (2, 2, 1)
+    assert gated["packets"]["planned"] == {"aql_dispatch": 3, "aql_barrier_and": 4, "sdma_copy": 2}
+    assert gated["launch"] == "gated" and len(gated["samples"][0]) == 5
+    assert p["workgroups"]["gemm"] == 2 and p["machine"]["cus"] == 304
+    if gated["packets"]["counted"]:
+        assert {name: gated["packets"]["counted"][name] for name in ("aql_dispatch", "sdma_copy")} == {
+            "aql_dispatch": 3,
+            "sdma_copy": 2,
+        }
+
+
+def test_the_host_driven_form_says_so(sweep):
+    (row,) = rows_of(sweep(warmup=1), *select(["conccl"]))
+    assert row["error"] is None and row["launch"] == "host"
+    assert row["packets"]["planned"]["aql_dispatch"] == 2 * 2  # the warm-up's as well
+
+
+def test_scaled_rows_ran_in_full_at_a_smaller_size(sweep):
+    scenario = parse("bf16:130x40x100+all-gather:64K")
+    (row,) = rows_of(sweep(scaled=True), *select(["conccl_gated"]), scenario=scenario)
+    assert row["error"] is None and row["verified"] == "scaled"
+    assert row["parameters"]["scaled"] == "bf16:130x40x64+all-gather:16000"
+
+
+def test_going_on_measures_what_is_missing(sweep, tmp_path):
+    other = parse("bf16:64x64x16+all-gather:2K")
+    strategies = select(["engines", "engines_quarter"])
+    with Writer(tmp_path / "r.jsonl") as out:
+        made = sweep()
+        before = measure(made, made.plan([SMALL], strategies), out, print).rows
+    with Writer(tmp_path / "r.jsonl", resume=True) as out:
+        made = sweep()
+        rows = measure(made, made.plan([SMALL, other], strategies), out, print).rows
+    assert rows[:2] == before and len(rows) == 4 and not any(row["error"] for row in rows)
+
+
+class Cheat(Strategy):
+    """conccl_gated, but for what a subclass does otherwise."""
+
+    name, place = "cheat", 99
+
+    def describe(self, facts):
+        return Description("it cheats", "gated", (GEMM, COLLECTIVE), "engines")
+
+    def enqueue(self, run, facts):
+        first, second = run.gate(0, 2000)
+        run.gemm(first)
+        run.engines(second)
+
+
+def test_a_skipped_transfer_is_caught(sweep):
+    class SkipsATransfer(Cheat):
+        def enqueue(self, run, facts):
+            super().enqueue(run, facts)
+            works = run.parts[-1].collective._works
+            at = next(i for i, work in enumerate(works) if hasattr(work, "engine"))
+            own, elsewhere = run.parts[-1].buffers.recv[0][:1025], run.own(run.stage.gpus[0].allocate(1025))
+            works[at] = works[at].engine.prepare(elsewhere, own, 1025, (), works[at].signal)
+
+    (row,) = rows_of(sweep(), SkipsATransfer())
+    assert row["verified"] == "none" and "never written" in row["error"] and "rank" in row["error"]
+
+
+def test_a_skipped_tile_is_caught(sweep):
+    class SkipsATile(Cheat):
+        def enqueue(self, run, facts):
+            launch = run.stage.launch(1)
+            launch.set("m", 128)  # the second tile has no rows
+            super().enqueue(run, facts)
+
+    (row,) = rows_of(sweep(), SkipsATile())
+    assert row["verified"] == "none" and "GEMM on GPU 1" in row["error"] and "elements of C wrong" in row["error"]
+
+
+def test_a_kernel_that_is_not_in_the_plan_is_caught(sweep):
+    class Dispatches(Cheat):
+        def enqueue(self, run, facts):
+            super().enqueue(run, facts)
+            queue = run.own(run.stage.gpus[0].create_queue(64))
+            work, submit = queue.prepare(run.stage.gpus[0].kernels.empty()), run.parts[-1].submit
+            run.parts[-1].submit = lambda deadline=30.0: (submit(deadline), work.submit(deadline), queue.drain())
+
+    (row,) = rows_of(sweep(), Dispatches())
+    if row["packets"]["counted"] is None:
+        pytest.skip("this driver does not count packets")
+    assert row["error"].endswith("4 aql_dispatch packets crossed the library, 3 were planned")
+    assert row["verified"] == "none"
+
+
+def test_a_run_without_overlap_is_caught(sweep):
+    class NotConcurrent(Cheat):
+        def enqueue(self, run, facts):
+            (go,) = run.gate(0)
+            run.engines(run.gemm(go).done)
+
+    (row,) = rows_of(sweep(clock="device"), NotConcurrent())
+    assert row["verified"] == "none" and "did not overlap on GPU 0" in row["error"]
+
+
+def test_another_order_than_stated_is_caught(sweep):
+    class OtherOrder(Cheat):
+        def describe(self, facts):
+            return Description("it cheats", "gated", (COLLECTIVE, GEMM), "engines", concurrent=False)
+
+        def enqueue(self, run, facts):
+            (go,) = run.gate(0)
+            run.engines(run.gemm(go).done)
+
+    (row,) = rows_of(sweep(clock="device"), OtherOrder())
+    assert row["verified"] == "none" and "not the order stated" in row["error"]
+
+
+def test_another_launch_than_stated_is_caught(sweep):
+    class SaysHost(Cheat):
+        def describe(self, facts):
+            return Description("it cheats", "host", (GEMM, COLLECTIVE), "engines")
+
+    (row,) = rows_of(sweep(), SaysHost())
+    assert "launched host, and is gated" in row["error"]
+
+
+def test_what_goes_wrong_leaves_other_strategies_alone(sweep):
+    class Raises(Cheat):
+        def enqueue(self, run, facts):
+            raise InvalidArgument("no such thing")
+
+    wrong, right = rows_of(sweep(), Raises(), *select(["engines"]))[::-1]
+    assert "no such thing" in wrong["error"] and right["error"] is None
+
+
+def test_scenarios_that_cannot_run_are_refused_before_any_does(few, node):
+    made = C3Sweep(few, Settings())
+    with pytest.raises(InvalidArgument, match="no 2 equal shards"):
+        made.plan([parse("bf16:8x8x8+all-gather:1K+1")], select(None))
+    one = SimpleNamespace(gpus=node.gpus[:1], runtime=node.runtime, clock=node.clock)
+    with pytest.raises(Undefined, match="1 GPU moves nothing"):
+        C3Sweep(one, Settings()).plan([SMALL], select(None))
+
+
+def test_differences_of_packets_in_words():
+    assert difference({"sdma_copy": 2}, {"sdma_copy": 2, "sdma_trap": 9}) is None
+    assert difference({"sdma_copy": 2}, {}) == "0 sdma_copy packets crossed the library, 2 were planned"
+
+
+def test_what_stands_for_a_large_scenario():
+    small = smaller(parse("bf16:8192x100x8192+all-to-all:448M"), 8)
+    assert str(small) == "bf16:256x100x64+all-to-all:64000"
+    assert small.name == str(small)

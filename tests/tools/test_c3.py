@@ -1,0 +1,44 @@
+"""The c3 sweep as a command, and the folder that it leaves."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hsakit.results import read
+
+ROOT = Path(__file__).parents[2]
+TINY = "f16:64x64x16+all-gather:4096"
+
+pytestmark = pytest.mark.node
+
+
+def run(*arguments):
+    """(exit status, stdout, stderr)"""
+    command = [sys.executable, str(ROOT / "tools" / "sweep.py"), "c3", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=os.environ)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_folder_with_rows_report_and_trace(tmp_path):
+    few = ("--strategies", "gemm,kernels,engines,conccl_gated", "--repeats", "1", "--warmup", "0", "--quick")
+    folder, trace = tmp_path / "out", tmp_path / "trace.json"
+    status, out, err = run(*few, "--scenarios", TINY, "--out", folder, "--trace", trace)
+    assert status == 0, err
+    assert "conccl_gated" in out and "% of ideal" in out and "4 of 4 points verified" in err
+    rows = read(folder / "rows.jsonl")
+    assert [row["parameters"]["strategy"] for row in rows] == ["gemm", "kernels", "engines", "conccl_gated"]
+    assert {row["verified"] for row in rows} == {"full"}
+    for row in rows:
+        planned, counted = row["packets"]["planned"], row["packets"]["counted"]
+        assert counted is None or {name: counted[name] for name in planned} == planned
+    assert TINY in (folder / "report.html").read_text()
+    assert {e["pid"] for e in json.loads(trace.read_text())["traceEvents"]} == set(range(8))
+
+
+def test_what_is_not_there_is_refused():
+    status, _, err = run("--scenarios", "lama")
+    assert status == 2 and "a set (llama, unseen, quick)" in err
