@@ -19,7 +19,10 @@ from hsakit.c3.run import Run
 from hsakit.c3.scenario import Scenario
 from hsakit.ffi.errors import InvalidArgument
 
-APART = 2000.0  # ns from the release of what is to start first to that of the other
+# Nanoseconds from the release of what is to start first to that of the other: of a kernel, and of engines, which start
+# sooner after their release than kernels do.
+APART = 2000.0
+APART_ENGINES = 8000.0
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,20 @@ def remarks(rows: Sequence[dict]) -> list[str]:
     said = [clock_words(row["clock"] for row in rows)]
     if any(row["clock"] == "host" for row in rows):
         said.append("on this clock kernels run one after the other: overlap and order of starts were not checked")
+    apart = [m for row in rows if row["kind"] == KIND and good(row) for m in [Measured(row)] if _never_together(m)]
+    if apart:
+        names = ", ".join(dict.fromkeys(m.label for m in apart))
+        said.append(
+            f"{len(apart)} host-driven rows ({names}) had GPUs whose parts did not overlap: they were too short"
+        )
     if scaled:
         said.append(f"{scaled} rows are scaled: the same plans were verified at a smaller size, in this command")
     return said
+
+
+def _never_together(measured: Measured) -> bool:
+    order = measured.row["parameters"]["order"]
+    return measured.row["launch"] == "host" and len(order) == 2 and min(measured.overlaps()) == 0
 
 
 def averages(found: Sequence[Outcome]) -> Table:

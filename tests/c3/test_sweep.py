@@ -7,8 +7,8 @@ import pytest
 from hsakit.c3.metrics import Undefined
 from hsakit.c3.scenario import parse
 from hsakit.c3.strategy import Description, Strategy, select
-from hsakit.c3.sweep import C3Sweep, Settings, difference, smaller
-from hsakit.c3.ticks import COLLECTIVE, GEMM
+from hsakit.c3.sweep import C3Sweep, Settings, difference, smaller, wrong_with
+from hsakit.c3.ticks import COLLECTIVE, GEMM, Work
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.results import Writer
 from hsakit.sweep.sweep import measure
@@ -45,7 +45,7 @@ def test_rows_say_what_ran_and_that_it_was_right(sweep):
         "conccl_gated",
         ["gemm", "collective"],
         "engines",
-        2000,
+        8000,
     )
     parts = [part for part, _, _ in p["works"]]
     assert (parts.count("gemm"), parts.count("collective"), parts.count("release")) == (2, 2, 1)
@@ -185,6 +185,14 @@ def test_scenarios_that_cannot_run_are_refused_before_any_does(few, node):
     one = SimpleNamespace(gpus=node.gpus[:1], runtime=node.runtime, clock=node.clock)
     with pytest.raises(Undefined, match="1 GPU moves nothing"):
         C3Sweep(one, Settings()).plan([SMALL], select(None))
+
+
+def test_the_hosts_own_pace_may_keep_short_parts_apart():
+    works, sample = [Work(GEMM, 0, "queue"), Work(COLLECTIVE, 0, "engine 2")], [[0, 10], [12, 20]]
+    host, gated = (Description("", launch, (GEMM, COLLECTIVE), "engines") for launch in ("host", "gated"))
+    assert wrong_with(host, works, sample) is None
+    assert "did not overlap" in wrong_with(gated, works, sample)
+    assert "not the order stated" in wrong_with(host, works, [[5, 10], [0, 20]])
 
 
 def test_differences_of_packets_in_words():

@@ -1,7 +1,7 @@
 """conccl_gated with as many engines a peer as pay, and CUs taken from the GEMM where a prediction says it gains."""
 
 from hsakit.c3.prediction import ENGINE_TRAFFIC, THRASHING, engines_a_peer, removed_cus
-from hsakit.c3.strategy import APART, Description, Strategy
+from hsakit.c3.strategy import APART_ENGINES, Description, Strategy
 from hsakit.c3.ticks import COLLECTIVE, GEMM
 
 
@@ -14,7 +14,7 @@ class ConcclTuned(Strategy):
             f"as conccl_gated, with {picked['engines_a_peer']} engines for each peer and {picked['idle_cus']} CUs "
             "taken from the GEMM, both picked by prediction"
         )
-        return Description(text, "gated", (GEMM, COLLECTIVE), "engines", APART, picked=picked)
+        return Description(text, "gated", (GEMM, COLLECTIVE), "engines", APART_ENGINES, picked=picked)
 
     def pick(self, facts) -> dict[str, int]:
         scenario, times = facts.scenario, facts.times
@@ -32,7 +32,7 @@ class ConcclTuned(Strategy):
 
     def enqueue(self, run, facts):
         picked = self.pick(facts)
-        first, second = run.gate(0, APART)
+        first, second = run.gate(0, APART_ENGINES)
         idle = picked["idle_cus"]
         run.gemm(first, range(idle, facts.machine.cus) if idle else None)
         run.engines(second, split=picked["engines_a_peer"])

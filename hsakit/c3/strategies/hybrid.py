@@ -4,7 +4,7 @@ The shares are collectives of their own, in buffers of their own.
 """
 
 from hsakit.c3.heuristics import LEAST
-from hsakit.c3.strategy import APART, Description, Strategy
+from hsakit.c3.strategy import APART_ENGINES, Description, Strategy
 from hsakit.c3.ticks import COLLECTIVE, GEMM
 
 
@@ -19,10 +19,10 @@ class Hybrid(Strategy):
             f"1/{kernels_of} of the bytes by kernels of {LEAST} workgroups on {LEAST} CUs, the rest by engines; the "
             f"GEMM on the other {facts.machine.cus - LEAST}"
         )
-        return Description(text, "gated", (GEMM, COLLECTIVE), "both", APART)
+        return Description(text, "gated", (GEMM, COLLECTIVE), "both", APART_ENGINES)
 
     def enqueue(self, run, facts, kernels_of):
-        first, second = run.gate(0, APART)
+        first, second = run.gate(0, APART_ENGINES)
         whole = facts.scenario.nbytes
         share = max(1, whole // kernels_of // facts.gpus) * facts.gpus
         run.gemm(first, range(LEAST, facts.machine.cus))
