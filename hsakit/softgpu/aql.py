@@ -54,6 +54,7 @@ class Kernel(NamedTuple):
     dispatch: Dispatch
     completion: int
     start: int
+    header: int
 
 
 class AqlQueue:
@@ -147,6 +148,9 @@ class AqlQueue:
             return True
         else:
             raise UnsupportedPacket(self._message(slot, f"packet of type {kind}"), EC_QUEUE_PACKET_UNSUPPORTED)
+        if self._driver.coherence is not None:
+            self._driver.coherence.kernel_begins(self.gpu, self._halves[slot * 32])
+            self._driver.coherence.kernel_ends(self.gpu, self._halves[slot * 32])
         if completion:
             self._complete(completion, start)
         return True
@@ -159,7 +163,10 @@ class AqlQueue:
             dispatch = self._driver.executor.launch(self.gpu, packet, where, queue, self.cu_mask)
         except BadDispatch as bad:
             raise UnsupportedPacket(self._message(slot, f"dispatch ({bad})"), bad.code) from None
-        self._running.append(Kernel(self._read, dispatch, completion, start))
+        header = self._halves[slot * 32]
+        if self._driver.coherence is not None:
+            self._driver.coherence.kernel_begins(self.gpu, header)
+        self._running.append(Kernel(self._read, dispatch, completion, start, header))
 
     def _advance_kernels(self) -> bool:
         """One turn for every kernel that runs.  True unless all of them only wait."""
@@ -172,6 +179,8 @@ class AqlQueue:
             moved |= active
             if done:
                 self._running.remove(kernel)
+                if self._driver.coherence is not None:
+                    self._driver.coherence.kernel_ends(self.gpu, kernel.header)
                 if kernel.completion:
                     self._complete(kernel.completion, kernel.start)
                 self._publish_read()

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from . import faults, sysfs
+from . import coherence, faults, sysfs
 from . import uapi as k
 from .aql import AqlQueue
 from .counters import Counters
@@ -56,6 +56,7 @@ class Driver:
         self.tree = sysfs.Tree(spec)
         self.events = EventTable()
         self.space = AddressSpace()
+        self.coherence = coherence.from_environment(self.space, spec.gpus)
         self.faults = faults.Faults(self, faults.from_environment())
         self.apertures = (LDS_BASE >> 32, SCRATCH_BASE >> 32)
         self.executor = Executor(self)

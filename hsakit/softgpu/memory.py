@@ -15,9 +15,12 @@ import errno
 import os
 from bisect import bisect_left, bisect_right, insort
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .uapi import C, ffi
+
+if TYPE_CHECKING:
+    import numpy as np
 
 PROT_READ, PROT_WRITE = 1, 2
 MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 0x01, 0x02, 0x20, 0x4000
@@ -113,7 +116,7 @@ class Allocation:
 
     __slots__ = (
         *("handle", "start", "end", "host", "foreign", "read_only", "coarse"),
-        *("gpus", "kind", "backing", "offset", "bytes", "vram_of"),
+        *("gpus", "kind", "backing", "offset", "bytes", "vram_of", "epochs"),
     )
 
     def __init__(self, handle: int, start: int, size: int, host: int, kind: str, **where):
@@ -129,6 +132,7 @@ class Allocation:
         self.offset: int = where.get("offset", 0)
         self.bytes: int = where.get("bytes", size)
         self.vram_of: int | None = where.get("vram_of")
+        self.epochs: np.ndarray | None = None  # the coherence checker's: who wrote each byte
 
     def __repr__(self) -> str:
         return f"{self.kind} [{self.start:#x}, {self.end:#x}) of GPUs {sorted(self.gpus)}"

@@ -170,12 +170,17 @@ class SdmaQueue:
             if done:
                 yield PROGRESS
             size = min(SLICE, nbytes - done)
-            self._space.copy(self.gpu, destination + done, source + done, size)
+            self._move(destination + done, source + done, size)
             self._budget -= size // BYTES_A_PACKET
         if planted:
             for effect in planted.after:
                 effect()
             self._lose = planted.lost
+
+    def _move(self, destination: int, source: int, nbytes: int) -> None:
+        self._space.copy(self.gpu, destination, source, nbytes)
+        if self._driver.coherence is not None:
+            self._driver.coherence.copy(self.gpu, destination, source, nbytes)
 
     def _rect(self, words: list[int]) -> Iterator[bool]:
         element = words[0] >> 29  # log2 of its bytes; pitches and counts are in elements
@@ -195,8 +200,7 @@ class SdmaQueue:
                 self._budget = 0
                 yield PROGRESS
             level, line = divmod(i, y)
-            self._space.copy(
-                self.gpu,
+            self._move(
                 target + line * target_pitch + level * target_slice,
                 source + line * source_pitch + level * source_slice,
                 row,

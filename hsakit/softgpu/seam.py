@@ -20,6 +20,7 @@ from functools import partial
 from . import got
 from .driver import Driver
 from .events import Interrupted
+from .hostguard import HostGuard
 from .sysfs import FIRST_RENDER_MINOR
 from .uapi import WAIT_EVENTS, C, ffi
 
@@ -75,6 +76,8 @@ class Seam:
         # Pinned for good: its threads may still run when Python drops the last other reference.
         ffi.dlopen(runtime[0].path, ffi.RTLD_NOW | ffi.RTLD_NODELETE)
         self._libraries = runtime + got.loaded(THUNK)
+        if driver.coherence is not None:
+            self._guard = HostGuard(driver, runtime, got.loaded(THUNK))
         self._patches = got.patch(self._libraries, {name: _address(f) for name, f in self._callbacks.items()})
 
     def _make_callbacks(self) -> dict:

@@ -138,14 +138,22 @@ def s_sleep(instruction):
     "s_inst_prefetch",
     "s_clause",
     "s_wakeup",
-    "buffer_wbl2",
-    "buffer_inv",
     "buffer_wbinvl1",
     "buffer_wbinvl1_vol",
-    "buffer_invl2",
 )
 def nothing(_instruction):
     return lambda g: None
+
+
+# gfx90a has an instruction for system scope, gfx942 two bits that say it.
+@op("buffer_wbl2", "buffer_inv", "buffer_invl2")
+def fence(instruction):
+    scope = {"sc0", "sc1"} & set(instruction.text.split())
+    if scope and len(scope) < 2 or instruction.name == "buffer_inv" and not scope:
+        return lambda g: None
+    if instruction.name == "buffer_wbl2":
+        return lambda g: g.w.memory.publish()
+    return lambda g: g.w.memory.acquire()
 
 
 @op("s_trap")

@@ -84,7 +84,7 @@ class Dispatch:
         self._total = self._counts[0] * self._counts[1] * self._counts[2]
         self._next = 0
         self._batches: list[Batch] = []
-        self._memory = LaneMemory(driver.space, gpu)
+        self._memory = LaneMemory(driver.space, gpu, driver.coherence)
         self._spare: list[Waves] = []
         self._shapes: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
         self._places = driver.spec.gpu.total_cus * self._places_of_cu()

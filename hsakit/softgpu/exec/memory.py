@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..coherence import Checker, Incoherent
 from ..memory import PAGE, AddressSpace, MemoryFault
 from ..uapi import ffi
 from .rmw import Cells
@@ -40,8 +41,9 @@ class LaneFault(MemoryFault):
 
 
 class LaneMemory:
-    def __init__(self, space: AddressSpace, gpu: int):
-        self._space, self._gpu = space, gpu
+    def __init__(self, space: AddressSpace, gpu: int, checker: Checker | None = None):
+        self._space, self._gpu, self._checker = space, gpu, checker
+        self.past_caches = False  # whether the access that comes is at a scope beyond this GPU's
 
     def load(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
         """Bytes at flat uint64 ``addresses``: an array [lanes, words] of uint32; below 4 bytes, zero-extended."""
@@ -78,7 +80,13 @@ class LaneMemory:
 
     def _waves(self, starts: np.ndarray, nbytes: int, write: bool) -> np.ndarray | None:
         shift = self._one(starts, LANES * nbytes, write)
-        return None if shift is None else starts.view(np.int64) + (shift - PAGE)
+        if shift is None:
+            return None
+        if self._checker is not None:
+            self._check_order(
+                (starts[:, None] + np.arange(LANES, dtype=np.uint64) * np.uint64(nbytes)).reshape(-1), nbytes, write
+            )
+        return starts.view(np.int64) + (shift - PAGE)
 
     def _elements(self, addresses: np.ndarray, nbytes: int, write: bool) -> tuple[np.ndarray, np.ndarray]:
         """A view of all memory, and where in it each lane's elements are: as few a lane as the alignment allows."""
@@ -101,16 +109,39 @@ class LaneMemory:
             lane = int(bad[0])
             address = int(addresses[lane])
             raise LaneFault(MemoryFault(self._gpu, address, nbytes, "unaligned atomic", present=True), lane)
+        self.past_caches = True
         at = self._host(addresses, nbytes, write=True)
+        self.past_caches = False
         first = self._space.find(int(addresses.min()))
         alone = first is not None and first.coarse and int(addresses.max()) < first.end
         return Cells(_VIEWS[nbytes], (at - PAGE) // nbytes, 0 if alone else PAGE)
+
+    # -- order among agents: only the checker needs to know ---------------------------------------------------------
+
+    def publish(self) -> None:
+        """A release at system scope."""
+        if self._checker is not None:
+            self._checker.release(self._gpu)
+
+    def acquire(self) -> None:
+        """An acquire at system scope."""
+        if self._checker is not None:
+            self._checker.acquire(self._gpu)
+
+    def _check_order(self, addresses: np.ndarray, nbytes: int, write: bool) -> None:
+        assert self._checker is not None
+        try:
+            self._checker.lanes(self._gpu, addresses, nbytes, write, self.past_caches)
+        except Incoherent as fault:
+            raise LaneFault(fault, fault.lane) from None
 
     # -- translation -----------------------------------------------------------------------------------------------
 
     def _host(self, addresses: np.ndarray, nbytes: int, write: bool) -> np.ndarray:
         """int64 host addresses of the lanes, a new array."""
         shift = self._one(addresses, nbytes, write)
+        if self._checker is not None:
+            self._check_order(addresses, nbytes, write)
         return self._host_many(addresses, nbytes, write) if shift is None else addresses.view(np.int64) + shift
 
     def _one(self, addresses: np.ndarray, nbytes: int, write: bool) -> int | None:

@@ -29,6 +29,7 @@ def s_load(instruction: Instruction):
 
     def step(g):
         at = address(g) & np.uint64(~3 & (1 << 64) - 1)
+        g.w.memory.past_caches = False
         try:
             data = g.w.memory.load(at, 4 * words)
         except LaneFault as fault:

@@ -50,6 +50,11 @@ STORES = {
 }
 
 
+def beyond_gpu(instruction: Instruction) -> bool:
+    """Whether other agents see it at once, in memory that allows that: glc until gfx90a, sc0 and sc1 since gfx942."""
+    return "glc" in instruction.modifiers or {"sc0", "sc1"} <= set(instruction.modifiers)
+
+
 def split(instruction: Instruction, operands):
     """(address operand, base operand) of a flat or global access."""
     return operands if instruction.name.startswith("global_") else (operands[0], None)
@@ -64,10 +69,12 @@ def load(instruction: Instruction):
     address = Address(instruction, *split(instruction, rest))
     access = flat_load if space == "flat" else global_load
     looks = bool(COHERENT & set(instruction.modifiers))
+    past_caches = beyond_gpu(instruction)
 
     def step(g):
         if not g.lanes.any():
             return
+        g.w.memory.past_caches = past_caches
         at, loaded = address.waves(g, nbytes), None
         if at is not None:
             loaded = g.w.memory.load_waves(at, nbytes)
@@ -90,10 +97,12 @@ def store(instruction: Instruction):
     address = Address(instruction, address_operand, base[0] if base else None)
     words = max(nbytes // 4, 1)
     access = flat_store if space == "flat" else global_store
+    past_caches = beyond_gpu(instruction)
 
     def step(g):
         if not g.lanes.any():
             return
+        g.w.memory.past_caches = past_caches
         values = gather_registers(g, data, words)
         if shift:
             values = values >> U32(shift)
