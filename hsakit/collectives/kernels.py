@@ -35,6 +35,7 @@ _SMALLEST_SLICE = 1024
 _FREE = 1 << 62  # in a flag or counter: whoever waits for it goes on
 _QUEUE = 64  # packets: more than those of a rank's run
 _SHOWN = 8  # of what is missing
+_NOTHING = "nothing to do"  # what a rank without kernels does behind the signals that it waits for
 
 
 def prepare(
@@ -184,7 +185,8 @@ class KernelCollective:
     @property
     def parts(self) -> tuple[Part, ...]:
         """Every kernel of the last run with its times."""
-        return tuple(Part(each.what, each.rank, *each.signal.times) for each in self._launches)
+        kernels = [each for each in self._launches if each.what != _NOTHING]
+        return tuple(Part(each.what, each.rank, *each.signal.times) for each in kernels)
 
     def _let_go(self, deadline: float) -> None:
         """End what is in flight, though some of it was never submitted: every flag that could be waited for is raised,
@@ -328,7 +330,7 @@ class KernelCollective:
         """The signal of a rank that is done: that of its last kernel; of one without any, of what it waits for."""
         mine = [launch.signal for launch in self._launches if launch.rank == rank]
         if not mine and self._after[rank]:
-            self._add(rank, "nothing to do", None, self._after[rank])
+            self._add(rank, _NOTHING, None, self._after[rank])
             return self._launches[-1].signal
         return mine[-1] if mine else self._closing.enter_context(self._platform.create_signal(0))
 
