@@ -23,11 +23,12 @@ HIP_PYTHON = sh tools/rocm.sh hip-python || true
 # A Python of this machine for the development tools, which need no ROCm.
 DEV = build/venv-dev/bin/python
 
-.PHONY: help demo test test-stacks pytest lint bench kernels rocm clean
+.PHONY: help demo test test-slow test-stacks pytest lint bench kernels rocm clean
 
 help:
 	@echo 'make demo        copy verified bytes over every engine of eight GPUs, on the software node (no GPU needed)'
 	@echo 'make test        the whole test suite (TESTS=tests/ffi for a part of it, ARGS for pytest)'
+	@echo 'make test-slow   random cases by the thousand and all combinations, which take long (an hour on the software node)'
 	@echo 'make test-stacks the tests of HSA and HIP objects and of kernels on other generations of ROCm (STACKS=sid: 6.4.3)'
 	@echo 'make bench       what a call, a packet and a copy cost from Python, beside the same in C'
 	@echo 'make lint        ruff and mypy'
@@ -43,6 +44,16 @@ test:
 	@$(HIP_PYTHON)
 	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=$(SYNC) \
 		$(or $(TESTS:%=pytest/%),$(PARTS:%=pytest/%) pytest)
+
+# Hypothesis is compiled for one version of Python: the one that can load ROCm's libraries gets its own.
+build/slow/.complete: build/venv-dev/.complete
+	@version=$$($(WITH_ROCM) -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
+		$(DEV) -m pip install --quiet --target build/slow --python-version "$$version" --only-binary=:all: hypothesis
+	@touch $@
+
+test-slow: build/slow/.complete
+	@PYTHONPATH=$(CURDIR)/build/slow; export PYTHONPATH; \
+		$(WITH_ROCM) -m pytest -m slow $(or $(TESTS),tests/collectives) $(ARGS)
 
 test-stacks:
 	@failed=0; for suite in $(STACKS); do \

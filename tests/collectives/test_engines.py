@@ -57,6 +57,20 @@ def test_every_byte_is_right(node, make_operation, run, name, ranks, in_place):
             run(operation, runs=1, skew=skew, form=engines.FORMS[number // 2 % 2])
 
 
+@pytest.mark.slow
+@pytest.mark.deadline(1800)
+@pytest.mark.parametrize("form", engines.FORMS)
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("ranks", RANKS)
+def test_every_size(node, make_operation, run, name, ranks, in_place, form):
+    limited(node, ranks)
+    for number, nbytes in enumerate(SIZES + LARGE):
+        if nbytes * ranks * ranks > 256 << 20 or name in REDUCTIONS and nbytes > 200_000:
+            continue  # memory, and a software node's time
+        operation = make_operation(name, ranks, nbytes, in_place)
+        run(operation, runs=1, skew=4 * (number % 3) if operation.reduces else number % 5, form=form)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_sums_of_floats(node, run, name, dtype):
