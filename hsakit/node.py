@@ -5,11 +5,11 @@ A Node is a ``hsakit.platform.Platform`` and its GPUs are that protocol's, throu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hsakit import staging
 from hsakit.counters import Tally
@@ -17,6 +17,7 @@ from hsakit.cumask import CuMask
 from hsakit.ffi import node_choice
 from hsakit.ffi.errors import InvalidArgument, LibraryNotFound
 from hsakit.hsa import Agent, Buffer, CopyEngine, Queue, Runtime, Signal
+from hsakit.hsa.submission import Submission
 from hsakit.hsa.transfer import check_environment
 from hsakit.kernels import Kernels
 
@@ -190,6 +191,10 @@ class Node:
     def allocate(self, nbytes: int) -> Buffer:
         """Fine-grained memory of the host that every GPU may access."""
         return self.cpus[0].pool("fine").allocate(nbytes, [gpu.agent for gpu in self.gpus])
+
+    def batch(self, works: Sequence[Any], arm: Iterable[tuple[Signal, int]] = ()) -> Submission:
+        """See ``Runtime.batch``."""
+        return self.runtime.batch(works, arm)
 
     def check_engines(self) -> None:
         """InvalidArgument if the environment makes the runtime copy by kernels where engines are named."""

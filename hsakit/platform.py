@@ -107,6 +107,16 @@ class Work(Protocol):
 
 
 @runtime_checkable
+class Batch(Work, Protocol):
+    """Works that are submitted together. What they take of engines is reserved already and not among the ``costs``."""
+
+    partial: bool  # the last submission broke off when some of it had been submitted; who has seen to it sets it back
+
+    def close(self) -> None:
+        """Give reserved room back. Not while a run is in flight."""
+
+
+@runtime_checkable
 class Queue(Place, Closable, Protocol):
     """A queue of one GPU: every work starts when the one before is complete."""
 
@@ -198,6 +208,11 @@ class Platform(Protocol):
 
     def allocate(self, nbytes: int) -> Buffer:
         """Fine-grained memory of the host that every GPU may access."""
+
+    def batch(self, works: Sequence[Any], arm: Iterable[tuple[Any, int]] = ()) -> Batch:
+        """Prepared works as one, in this order, each submitted back to back with the one before, as fast as the host
+        can. A submission first sets the signals of ``arm`` to their counts. One run at a time: the next is refused
+        (InvalidArgument) while one is in flight."""
 
     def check_engines(self) -> None:
         """Refuse (InvalidArgument) if settings of this process would let kernels do an engine's copies."""

@@ -137,3 +137,27 @@ u64 bench_copies(u64 function, u64 dst, u64 dst_agent, u64 src, u64 src_agent, u
             return 0;
     return now() - start;
 }
+
+/* The arguments of one copy, a word each. */
+struct copy {
+    u64 dst, dst_agent, src, src_agent, size, dependency, completion, engine;
+};
+
+/* A collective: its signals set to what they count down from, then every copy, behind one dependency. Stops at the first
+ * refusal and returns 0.
+ */
+u64 bench_collective(u64 function, const struct copy *copies, u64 count, u64 *const *signals, const u64 *values,
+                     u64 signal_count)
+{
+    int (*copy)(u64, u64, u64, u64, u64, u32, u64, u64, u32, _Bool) =
+        (int (*)(u64, u64, u64, u64, u64, u32, u64, u64, u32, _Bool))function;
+    u64 start = now();
+    for (u64 i = 0; i < signal_count; i++)
+        __atomic_store_n(signals[i], values[i], __ATOMIC_RELEASE);
+    for (u64 i = 0; i < count; i++) {
+        const struct copy *c = &copies[i];
+        if (copy(c->dst, c->dst_agent, c->src, c->src_agent, c->size, 1, c->dependency, c->completion, (u32)c->engine, 1))
+            return 0;
+    }
+    return now() - start;
+}

@@ -57,6 +57,8 @@ C_LOOPS = """
     uint64_t bench_copies(uint64_t function, uint64_t dst, uint64_t dst_agent, uint64_t src, uint64_t src_agent,
                           uint64_t size, const uint64_t *dependency, const uint64_t *signals, uint32_t engine,
                           uint64_t rounds);
+    uint64_t bench_collective(uint64_t function, const uint64_t *copies, uint64_t count, uint64_t *const *signals,
+                              const uint64_t *values, uint64_t signal_count);
 """
 
 
@@ -485,10 +487,86 @@ def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
     return rows
 
 
+def collective_rows(bench_ffi, loops) -> list[Row]:
+    """An all-gather over all GPUs by engines, prepared: all its copies, all after one gate. Another one before it warms
+    up the caches; in C as well."""
+    from hsakit.collectives import Buffers, Operation, engines
+    from hsakit.ffi import hsa
+    from hsakit.node import Node
+
+    ffi, copy_at = hsa().ffi, address(hsa().ffi, hsa().lib.hsa_amd_memory_async_copy_on_engine)
+    with Node() as node:
+        gate = node.create_signal(0)
+        operation = Operation("all-gather", len(node.gpus), COPY_BYTES)
+        after = [[gate]] * operation.ranks
+        with Buffers(node, operation) as buffers:
+            collectives = [
+                engines.prepare(node, operation, buffers.send, buffers.recv, after=after, form="shared")
+                for _ in range(2)
+            ]
+            warm, timed = collectives
+            buffers.run(timed)
+
+            def c_of(collective) -> Callable[[], int]:
+                plan, place = collective.plan, {"send": buffers.send, "recv": buffers.recv}
+                dependency = ffi.new("hsa_signal_t[]", [gate.handle().raw])
+                words: list[int] = []
+                for transfer, engine in zip(plan.transfers, collective.engines, strict=True):
+                    dst, src = (place[end.buffer][end.rank] for end in (transfer.dst, transfer.src))
+                    words += [dst.address + transfer.dst.offset, dst.agent.raw]
+                    words += [src.address + transfer.src.offset, src.agent.raw, transfer.nbytes]
+                    completion = collective.done[transfer.dst.rank].handle().raw
+                    words += [address(ffi, dependency), completion, engine.mask]
+                copies = bench_ffi.new("uint64_t[]", words)
+                counts = [sum(t.dst.rank == rank for t in plan.transfers) for rank in range(operation.ranks)]
+                values = bench_ffi.new("uint64_t[]", counts)
+                cells = [bench_ffi.cast("uint64_t *", done.address) for done in collective.done]
+                signals = bench_ffi.new("uint64_t *[]", cells)
+
+                def run(keep=dependency) -> int:
+                    count = len(plan.transfers)
+                    return loops.bench_collective(copy_at, copies, count, signals, values, len(counts))
+
+                return run
+
+            c_warm, c_timed = map(c_of, collectives)
+
+            def prepared() -> int:
+                warm.submit()
+                start = time.perf_counter_ns()
+                timed.submit()
+                return time.perf_counter_ns() - start
+
+            def c() -> int:
+                taken = c_timed() if c_warm() else 0
+                if not taken:
+                    raise AssertionError("an engine refused the C loop's copy")
+                return taken
+
+            def behind_gate(run: Callable[[], int]) -> int:
+                gate.store(1)
+                time.sleep(SETTLE)
+                taken = run()
+                gate.store(0)
+                for done in (*warm.done, *timed.done):
+                    done.wait(deadline=DEADLINE)
+                return taken
+
+            count = len(timed.plan.transfers)
+            row = measure("all-gather, prepared", count, prepared, c, behind_gate)
+            buffers.check(timed)
+            for collective in collectives:
+                collective.close()
+        gate.close()
+    return [row]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--node", choices=("soft", "hw", "auto"), help="default: HSAKIT_NODE, else auto")
-    parser.add_argument("--only", choices=("call", "packet", "dispatch", "launch", "copy"), help="default: all of them")
+    parser.add_argument(
+        "--only", choices=("call", "packet", "dispatch", "launch", "copy", "collective"), help="default: all of them"
+    )
     arguments = parser.parse_args()
     _launch.ensure_runtime()
 
@@ -507,6 +585,7 @@ def main() -> int:
             "dispatch": lambda: dispatch_rows(bench_ffi, loops, runtime, agent),
             "launch": lambda: launch_rows(bench_ffi, loops),
             "copy": lambda: copy_rows(bench_ffi, loops, runtime),
+            "collective": lambda: collective_rows(bench_ffi, loops),
         }
         rows = [row for name, group in groups.items() if arguments.only in (None, name) for row in group()]
     headers = ("ns per", "Python best", "median", "C best", "median", "best - C", "best / C")

@@ -101,7 +101,6 @@ class EngineCollective:
         self._taken = self._allocation.take(self.gpus, dict.fromkeys(map(_way, transfers)), split)
         self._closing.callback(self._allocation.give_back, self.gpus, self._taken)
         self._pieces = {step: self._cut(step, split_from) for step in transfers}
-        self._broken = False  # the last run was not submitted to its end
         self.done: tuple[Signal, ...] = ()
         try:
             self._prepare()
@@ -128,7 +127,7 @@ class EngineCollective:
     @property
     def _at_rest(self) -> bool:
         """Nothing of it is in flight."""
-        if self._broken:
+        if self._submission.partial:
             try:
                 self._come_to_rest(0)
             except InvalidArgument:
@@ -178,9 +177,11 @@ class EngineCollective:
                 joined = pieces[last[step]]
                 self._enqueue(self._joiner(step), None, [piece.copy.signal for piece in joined], signal)
         self.done = tuple(self._finish(rank, signals) for rank in range(len(self.gpus)))
-        self.costs = tuple(cost for work in self._works for cost in work.costs)
         self._numbers = {id(p): i for i, p in enumerate(p for s in plan.transfers for p in self._pieces[s])}
         gate.check_room(self._works)
+        self._submission = self._platform.batch(self._works, self._counts)
+        self._closing.callback(self._submission.close)
+        self.costs = self._submission.costs
 
     def _signal(self, count: int) -> Signal:
         signal = self._closing.enter_context(self._platform.create_signal(0))
@@ -233,23 +234,23 @@ class EngineCollective:
     def _span(self, where: Where, nbytes: int) -> Any:
         return self._buffers[where.buffer][where.rank][where.offset : where.offset + nbytes]
 
+    @property
+    def engines(self) -> tuple[CopyEngine, ...]:
+        """The engine of every copy, in the order of submission."""
+        return tuple(piece.engine for transfer in self.plan.transfers for piece in self._pieces[transfer])
+
     # Running it
 
     def submit(self, deadline: float = 30.0) -> None:
         """Hand everything over, back to back. ``deadline`` bounds the waits for room in rings, which there are none for
         as long as one run is in flight at a time and nobody else uses the engines."""
-        if self._broken:
+        if self._submission.partial:
             self._come_to_rest(deadline)
-        for signal, count in self._counts:
-            signal.store(count)
-        self._broken = True
-        for work in self._works:
-            work.submit(deadline)
-        self._broken = False
+        self._submission.submit(deadline)
 
     def wait(self, deadline: float = 30.0) -> None:
         """Wait until all ranks are done. DeadlineExceeded names the ranks, and the copies that are missing."""
-        if self._broken:
+        if self._submission.partial:
             raise InvalidArgument(f"the last run of {self.operation} was not submitted to its end: submit again")
         end = time.monotonic() + deadline
         for rank, signal in enumerate(self.done):
@@ -282,7 +283,7 @@ class EngineCollective:
                     if time.monotonic() >= end:
                         raise
                     time.sleep(1e-3)
-        self._broken = False
+        self._submission.partial = False
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -18,6 +18,7 @@ from hsakit.hsa.transfer import RING, Copy, Operation
 if TYPE_CHECKING:
     from hsakit.hsa.agent import Agent
     from hsakit.hsa.memory import Span
+    from hsakit.hsa.submission import Copies
 
 HOST_ENGINES = 2  # engines 0 and 1 face the host; those of the links begin at 2, whatever the part has
 _LOOK = 8  # copies found incomplete before a search for complete ones ends: the oldest are first
@@ -49,6 +50,7 @@ class CopyEngine:
         self._submitted = 0
         self._flights: dict[int, Operation] = {}
         self._used = 0  # bytes of the ring that copies in flight may occupy
+        self._reserved: dict[Copies, int] = {}  # bytes of it that are kept for those, in flight or not
         self._largest = 0  # a command never wraps: up to its size is lost to padding at the end of the ring
 
     def __repr__(self) -> str:
@@ -88,11 +90,11 @@ class CopyEngine:
         """InvalidArgument if copies that take so many bytes of the ring do not fit beside those in flight."""
         self.prune()
         with self._lock:
-            used, largest = self._used, max(self._largest, *costs, 0)
+            used, largest = self._used + sum(self._reserved.values()), max(self._largest, *costs, 0)
         if used + sum(costs) + largest >= RING:
             raise InvalidArgument(
                 f"{len(costs)} copies do not fit the ring of {self.label} at the same time: they take {sum(costs)} "
-                f"bytes beside {used} of copies in flight, of {RING - largest}. Use more engines, or fewer copies"
+                f"bytes beside {used} in flight or reserved, of {RING - largest}. Use more engines, or fewer copies"
             )
 
     @property
@@ -105,13 +107,25 @@ class CopyEngine:
         """Copies submitted to it here and not yet seen to be complete."""
         self.agent.runtime.check_open()
         self.prune()
-        return len(self._flights)
+        return len(self.unfinished())
 
     def unfinished(self) -> list[Operation]:
         """Copies in flight of which the signal has not come down."""
         with self._lock:
-            flights = list(self._flights.values())
-        return [operation for operation in flights if not operation.completion.settle()]
+            flights, reserved = list(self._flights.values()), list(self._reserved)
+        found = [operation for operation in flights if not operation.completion.settle()]
+        return found + [copy for copies in reserved for copy in copies.unfinished(self)]
+
+    def reserve(self, copies: Copies, cost: int) -> None:
+        """Keep room in the ring for copies that are submitted together again and again."""
+        self.check_room([cost])
+        with self._lock:
+            self._reserved[copies] = cost
+
+    def release_reserve(self, copies: Copies) -> None:
+        """They will not be submitted again."""
+        with self._lock:
+            self._reserved.pop(copies, None)
 
     # What a Copy asks:
 
@@ -125,7 +139,7 @@ class CopyEngine:
         while True:
             with self._lock:
                 self._largest = max(self._largest, operation.cost)
-                if self._used + operation.cost + self._largest < RING:
+                if self._used + sum(self._reserved.values()) + operation.cost + self._largest < RING:
                     self._used += operation.cost
                     number = self._submitted
                     self._submitted += 1

@@ -51,7 +51,7 @@ class Registry:
     def __init__(self, settle: Callable[[], None]):
         self._settle = settle  # looks for completed operations and lets go of what they held
         self._live: dict[int, tuple[int, Callable[[], None]]] = {}
-        self._dropped: deque[tuple[int, object]] = deque()
+        self.dropped: deque[tuple[int, object]] = deque()
         self._serials = itertools.count()
         self._handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
         _registries.add(self)
@@ -66,7 +66,7 @@ class Registry:
         return serial
 
     def drop(self, serial: int, kept: object) -> None:
-        self._dropped.append((serial, kept))
+        self.dropped.append((serial, kept))
 
     def release(self, serial: int) -> None:
         """After a close: destroy the thing now, unless an operation in flight or a view still needs it."""
@@ -80,11 +80,11 @@ class Registry:
         """Destroy what nothing refers to any more."""
         if fork.forked:
             return
-        while self._dropped:
+        while self.dropped:
             batch = []
-            while self._dropped:
+            while self.dropped:
                 try:
-                    batch.append(self._dropped.popleft())
+                    batch.append(self.dropped.popleft())
                 except IndexError:  # another thread sweeps as well
                     break
             self._destroy([serial for serial, _ in batch])

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hsakit.ffi import HSA, loader
 from hsakit.ffi._hsa import ffi
@@ -19,6 +19,7 @@ from hsakit.hsa.agent import Agent
 from hsakit.hsa.lifetime import Registry
 from hsakit.hsa.memory import Buffer, PointerInfo
 from hsakit.hsa.signal import Signal
+from hsakit.hsa.submission import Submission
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,6 +133,12 @@ class Runtime:
         self.check_open()
         self.registry.sweep()
         return signal.create(self, initial)
+
+    def batch(self, works: Sequence[Any], arm: Iterable[tuple[Signal, int]] = ()) -> Submission:
+        """Prepared works (``CopyEngine.prepare``, ``Queue.prepare``) to be submitted together, in this order, again and
+        again: ``submit()`` first sets the signals of ``arm`` to their counts. Close it when no run is in flight."""
+        self.check_open()
+        return Submission(self, works, arm)
 
     def wait_any(self, signals: Sequence[Signal], condition: str = "<", value: int = 1, deadline: float = 30.0) -> int:
         """Sleep until one of the signals is ``condition`` ``value``; returns its place. See ``Signal.wait``."""

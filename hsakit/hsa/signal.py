@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -88,21 +88,26 @@ class SignalHandle(Handle):
         super().kill()
         self.view = _Gone()
 
+    @property
+    def value_address(self) -> int:
+        """Where the 64-bit value lies."""
+        return self.raw + _VALUE
+
     def __str__(self) -> str:
         return f"signal 0x{self.raw:x} ({self.view[0]})" if not self.dead else f"signal 0x{self.raw:x} (closed)"
 
-    def claim(self, flight: Flight) -> None:
-        """Note that ``flight`` is about to decrement this signal. More claims than the value are refused: below 0 the
-        signal satisfies no dependency, for those wait until it equals 0."""
+    def claim(self, flight: Flight, count: int = 1) -> None:
+        """Note that ``flight`` is about to decrement this signal, ``count`` times. More claims than the value are
+        refused: below 0 the signal satisfies no dependency, for those wait until it equals 0."""
         with _claims:
-            if self.claims >= self.armed:
+            if self.claims + count > self.armed:
                 pending = f"{len(self.pending)} operations in flight decrement it already" if self.pending else ""
                 raise InvalidArgument(
                     f"{self} was set to {self.armed} and cannot complete another operation"
                     f"{': ' if pending else ''}{pending}. Store the number of operations to count down, or 1, "
                     "once those before are complete"
                 )
-            self.claims += 1
+            self.claims += count
             self.pending.append(flight)
             self.timer = flight.where.timer
 
@@ -120,11 +125,12 @@ class SignalHandle(Handle):
             self.pending.append(flight)
             self.timer = flight.where.timer
 
-    def unclaim(self, flight: Flight) -> None:
-        """The submission of ``flight`` failed: nothing will decrement the signal for it."""
+    def unclaim(self, flight: Flight, count: int = 1, left: int = 0) -> None:
+        """The submission of ``flight`` failed: nothing will decrement the signal for it but ``left`` of its parts."""
         with _claims:
-            self.claims -= 1
-            self.pending.remove(flight)
+            self.claims -= count
+            if not left:
+                self.pending.remove(flight)
 
     def settle(self) -> bool:
         """Let go of the operations if they are complete; True when none is in flight.
@@ -158,6 +164,23 @@ class SignalHandle(Handle):
             )
         with _claims:
             self.armed, self.claims, self.pending = value, 0, []
+
+
+def arm(entries: Sequence[tuple[SignalHandle, int, Flight]]) -> bool:
+    """Let each flight claim all of the count that its signal is about to be set to; False, and nothing done, if one of
+    the signals is in flight.
+
+    What ``rearm`` and ``claim`` do one by one, for those who submit so often that this counts. They have set the
+    handles' ``timer`` before and store the counts themselves.
+    """
+    with _claims:
+        for entry in entries:
+            if entry[0].pending:
+                return False
+        for handle, count, flight in entries:
+            handle.armed = handle.claims = count
+            handle.pending = [flight]
+    return True
 
 
 def create(runtime: Runtime, initial: int) -> Signal:
@@ -210,7 +233,7 @@ class Signal(Closable[SignalHandle]):
     @property
     def address(self) -> int:
         """Where the 64-bit value lies, for kernels: in memory of the host that every GPU may access."""
-        return self.handle().raw + _VALUE
+        return self.handle().value_address
 
     def load(self) -> int:
         """The value now, by the library's acquiring load."""

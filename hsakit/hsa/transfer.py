@@ -48,7 +48,7 @@ class Operation:
                 "dependencies by Queue.barrier_and, or copy in parts"
             )
         self.costs = ((engine, self.cost),)
-        self._own = signal is None
+        self.own = signal is None
         self.signal = create(engine.agent.runtime, 1) if signal is None else signal
         self.completion: SignalHandle = self.signal.handle()
         if timed and self.completion.armed > 1:
@@ -76,7 +76,7 @@ class Operation:
         runtime = self.engine.agent.runtime
         runtime.check_open()
         runtime.registry.sweep()
-        if self._own and self.signal.closed:
+        if self.own and self.signal.closed:
             self.signal = create(runtime, 1)
             self.completion = self.signal.handle()
         completion = self.completion
@@ -88,7 +88,7 @@ class Operation:
         number = self.engine.admit(self, deadline)
         flight = Flight(self.engine, number, self)
         try:
-            (completion.claim_alone if self._own else completion.claim)(flight)
+            (completion.claim_alone if self.own else completion.claim)(flight)
             try:
                 self._call()
             except BaseException:
@@ -135,13 +135,9 @@ class Copy(Operation):
     def __repr__(self) -> str:
         return f"<Copy of {self} on {self.engine.label}>"
 
-    def _call(self) -> None:
-        engine = self.engine
-        # hsa_status_t hsa_amd_memory_async_copy_on_engine(void *dst, hsa_agent_t dst_agent, const void *src,
-        #     hsa_agent_t src_agent, size_t size, uint32_t num_dep_signals, const hsa_signal_t *dep_signals,
-        #     hsa_signal_t completion_signal, hsa_amd_sdma_engine_id_t engine_id, bool force_copy_on_sdma)
-        # Forced: without it a copy within a GPU would run as a kernel, on the CUs.
-        status = engine.agent.runtime.lib.hsa_amd_memory_async_copy_on_engine(
+    def arguments(self) -> tuple:
+        """Those of the call, in order."""
+        return (
             self._dst,
             self._dst_agent.raw,
             self._src,
@@ -150,9 +146,17 @@ class Copy(Operation):
             len(self.after),
             self._dependencies,
             self.completion.raw,
-            engine.mask,
-            True,
+            self.engine.mask,
+            1,
         )
+
+    def _call(self) -> None:
+        engine = self.engine
+        # hsa_status_t hsa_amd_memory_async_copy_on_engine(void *dst, hsa_agent_t dst_agent, const void *src,
+        #     hsa_agent_t src_agent, size_t size, uint32_t num_dep_signals, const hsa_signal_t *dep_signals,
+        #     hsa_signal_t completion_signal, hsa_amd_sdma_engine_id_t engine_id, bool force_copy_on_sdma)
+        # Forced: without it a copy within a GPU would run as a kernel, on the CUs.
+        status = engine.agent.runtime.lib.hsa_amd_memory_async_copy_on_engine(*self.arguments())
         if status:
             check_hsa("hsa_amd_memory_async_copy_on_engine", status, self._advice())
 

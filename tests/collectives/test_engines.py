@@ -7,7 +7,8 @@ import pytest
 
 from hsakit.collectives import Buffers, Collective, engines
 from hsakit.collectives.operation import REDUCTIONS, Operation
-from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
+from hsakit.ffi._hsa import ffi
+from hsakit.ffi.errors import DeadlineExceeded, HsaError, InvalidArgument
 from hsakit.gate import Gate
 
 # From nothing to 64 MiB; the largest only where they are few.
@@ -213,32 +214,42 @@ def test_what_was_submitted_is_submitted_once(node):
             buffers.check(collective)
 
 
+class Interrupted:
+    def submit(self, deadline):
+        raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("form", engines.FORMS)
 @pytest.mark.parametrize("name", ["all-gather", "all-to-all"])
-def test_an_interrupted_submission_leaves_all_usable(node, monkeypatch, name, form):
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_submission_that_is_broken_off_leaves_all_usable(node, monkeypatch, name, form, compiled):
+    """By Ctrl-C between two works, and by the runtime's refusal of one of the copies, in either loop over them."""
     operation = Operation(name, min(4, len(node.gpus)), 5001, in_place=True)
     with Buffers(node, operation) as buffers:
         with engines.prepare(node, operation, buffers.send, buffers.recv, form=form) as collective:
-            works = len(collective._works)
-            for stop in {0, 1, works // 2, works - 1}:
-                broken = list(collective._works)
-                broken[stop] = Interrupted(broken[stop])
-                with monkeypatch.context() as patched:
-                    patched.setattr(collective, "_works", broken)
-                    with pytest.raises(KeyboardInterrupt):
-                        collective.submit()
-                with pytest.raises(InvalidArgument, match="not submitted to its end"):
-                    collective.wait()
-                collective._come_to_rest(10)  # before senders get new bytes
-                buffers.run(collective)
-
-
-class Interrupted:
-    def __init__(self, work):
-        self.costs = work.costs
-
-    def submit(self, deadline):
-        raise KeyboardInterrupt
+            parts = collective._submission._parts
+            for number, part in enumerate(parts):
+                copies = len(getattr(part, "copies", ()))
+                if copies and not compiled:
+                    part._loop = None
+                for stop in sorted({0, copies // 2, copies - 1}) if copies else [None]:
+                    with monkeypatch.context() as patched:
+                        if stop is None:
+                            broken = [*parts[:number], Interrupted(), *parts[number + 1 :]]
+                            patched.setattr(collective._submission, "_parts", broken)
+                        else:  # no engine at all
+                            engine, part._table[10 * stop + 8] = part._table[10 * stop + 8], 0
+                            before, here = part._arguments[:stop], part._arguments[stop]
+                            broken = [*before, (*here[:8], ffi.NULL, here[9]), *part._arguments[stop + 1 :]]
+                            patched.setattr(part, "_arguments", broken)
+                        with pytest.raises(KeyboardInterrupt if stop is None else HsaError):
+                            collective.submit()
+                    if stop is not None:
+                        part._table[10 * stop + 8] = engine
+                    with pytest.raises(InvalidArgument, match="not submitted to its end"):
+                        collective.wait()
+                    collective._come_to_rest(10)  # before senders get new bytes
+                    buffers.run(collective)
 
 
 def test_a_killed_process_leaves_the_node_usable(node, script):

@@ -70,6 +70,14 @@ def test_python_and_c_submit_the_same_copies(bench, c_loops, runtime):
     crossed(before, "sdma_copy", len(rows) * 2 * (bench.SAMPLES + 1) * bench.COPIES)
 
 
+def test_python_and_c_submit_the_same_collective(bench, c_loops, runtime):
+    before = counters.snapshot()
+    (row,) = bench.collective_rows(*c_loops)
+    assert min(row.c) > 0 and min(row.python) > 0
+    copies = len(runtime.gpus) ** 2
+    crossed(before, "sdma_copy", copies * (1 + 2 * 2 * (bench.SAMPLES + 1)))  # one to begin with; a warm one each
+
+
 def test_calls_of_0_3_and_11_arguments(bench, c_loops, runtime):
     rows = bench.call_rows(c_loops[1], runtime.gpus[0])
     assert [row.what for row in rows] == [f"call, {n} arguments" for n in (0, 3, 11)]
