@@ -12,16 +12,19 @@ struct copy {
 
 /* A signal's value, in memory, and what it is to be. */
 struct value {
-    volatile u64 *at;
-    u64 value;
+    volatile long *at;
+    long value;
 };
 
 /* Sets the values, then copies. Returns how many copies were accepted: all, or those before the first that was not, whose
- * status is stored.
+ * status is stored; more than all, and nothing is done, if one of the values is above 0: the last run is not over.
  */
 u64 submit_copies(u64 function, const struct copy *copies, u64 count, u32 *status, const struct value *values,
                   u64 signals)
 {
+    for (u64 i = 0; i < signals; i++)
+        if (*values[i].at > 0)
+            return count + 1;
     for (u64 i = 0; i < signals; i++)
         *values[i].at = values[i].value;
     u32 (*copy)(u64, u64, u64, u64, u64, u32, u64, u64, u32, _Bool) =

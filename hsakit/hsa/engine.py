@@ -116,11 +116,12 @@ class CopyEngine:
         found = [operation for operation in flights if not operation.completion.settle()]
         return found + [copy for copies in reserved for copy in copies.unfinished(self)]
 
-    def reserve(self, copies: Copies, cost: int) -> None:
+    def reserve(self, copies: Copies, costs: Sequence[int]) -> None:
         """Keep room in the ring for copies that are submitted together again and again."""
-        self.check_room([cost])
+        self.check_room(costs)
         with self._lock:
-            self._reserved[copies] = cost
+            self._reserved[copies] = sum(costs)
+            self._largest = max(self._largest, *costs)
 
     def release_reserve(self, copies: Copies) -> None:
         """They will not be submitted again."""

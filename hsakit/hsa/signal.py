@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -74,7 +74,7 @@ class SignalHandle(Handle):
     come down to ``armed - claims`` all of them are complete, and what they held is let go.
     """
 
-    __slots__ = ("view", "armed", "claims", "pending", "timer")
+    __slots__ = ("view", "armed", "claims", "pending", "timer", "belongs")
 
     def __init__(self, registry, raw: int, initial: int, view: memoryview, destroy):
         super().__init__(registry, raw, SIGNAL, destroy)
@@ -82,6 +82,7 @@ class SignalHandle(Handle):
         self.armed = initial
         self.claims = 0
         self.pending: list[Flight] = []
+        self.belongs = False  # to one flight that is submitted again and again, see ``give_to``
         self.timer: Callable[[int], tuple[int, int]] | None = None  # reads the ticks of the operation claimed last
 
     def kill(self) -> None:
@@ -132,6 +133,16 @@ class SignalHandle(Handle):
             if not left:
                 self.pending.remove(flight)
 
+    def give_to(self, flight: Flight | None, count: int = 0) -> None:
+        """From now on this one flight sets the signal to ``count`` and counts all of it down, as often as it wants, and
+        nobody accounts for each time: it is in flight when the value is above 0. None takes the signal back."""
+        with _claims:
+            self.belongs = flight is not None
+            self.armed = self.claims = count
+            self.pending = [flight] if flight is not None else []
+            if flight is not None:
+                self.timer = flight.where.timer
+
     def settle(self) -> bool:
         """Let go of the operations if they are complete; True when none is in flight.
 
@@ -139,13 +150,15 @@ class SignalHandle(Handle):
         """
         if not self.pending:
             return True
+        if self.belongs:
+            return self.view[0] <= self.armed - self.claims
         finished = self._take_finished()
         if not finished:
             return all(flight.where.lost for flight in list(self.pending))
         for flight in finished:  # grows while it is walked
             flight.where.release(flight.number, flight.operation)
             for handle in flight.operation.after:
-                if handle.pending:
+                if handle.pending and not handle.belongs:
                     finished += handle._take_finished()
         return True
 
@@ -162,25 +175,12 @@ class SignalHandle(Handle):
             raise InvalidArgument(
                 f"{self} is still to be decremented by {wait.describe(self)}: storing now would lose count. Wait for it"
             )
+        if self.belongs:
+            if value > self.armed - self.claims:
+                raise InvalidArgument(f"{self} belongs to {wait.describe(self)}, which alone sets it to a count")
+            return
         with _claims:
             self.armed, self.claims, self.pending = value, 0, []
-
-
-def arm(entries: Sequence[tuple[SignalHandle, int, Flight]]) -> bool:
-    """Let each flight claim all of the count that its signal is about to be set to; False, and nothing done, if one of
-    the signals is in flight.
-
-    What ``rearm`` and ``claim`` do one by one, for those who submit so often that this counts. They have set the
-    handles' ``timer`` before and store the counts themselves.
-    """
-    with _claims:
-        for entry in entries:
-            if entry[0].pending:
-                return False
-        for handle, count, flight in entries:
-            handle.armed = handle.claims = count
-            handle.pending = [flight]
-    return True
 
 
 def create(runtime: Runtime, initial: int) -> Signal:
@@ -269,7 +269,8 @@ class Signal(Closable[SignalHandle]):
     def operation(self) -> str | None:
         """The operations in flight that will decrement this signal, in words; None if there are none."""
         handle = self.handle()
-        return None if handle.settle() and not handle.pending else wait.describe(handle)
+        idle = handle.settle() and (handle.belongs or not handle.pending)
+        return None if idle else wait.describe(handle)
 
     @property
     def times(self) -> tuple[int, int]:

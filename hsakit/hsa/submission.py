@@ -19,7 +19,7 @@ from hsakit import compiler
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import CompilerNotFound, KernelBuildError, check_hsa
 from hsakit.hsa import fork
-from hsakit.hsa.signal import Flight, Signal, SignalHandle, arm
+from hsakit.hsa.signal import Flight, Signal, SignalHandle
 from hsakit.hsa.transfer import Copy
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Submission:
         self._arm = [(signal.handle(), count) for signal, count in counts]
         self._parts: list[Any] = []
         self.partial = False  # the last submission broke off when some of it had been submitted
+        self._first: Copies | None = None  # those whose signals are theirs
         try:
             for copies, group in groupby(works, lambda work: isinstance(work, Copy)):
                 together = list(group)
@@ -64,22 +65,14 @@ class Submission:
         self._divide()
 
     def _divide(self) -> None:
-        """The signals that copies at the beginning count down alone are armed and claimed at once, the others one by
-        one: those of later parts must not be claimed before it is sure that these are submitted."""
+        """Signals that copies at the beginning count down alone are given to those, and cost a run nothing but a store.
+        The others are armed one by one."""
         counts = dict(self._arm)
         first: Copies | None = self._parts[0] if self._parts and isinstance(self._parts[0], Copies) else None
-        self._at_once: list[tuple[SignalHandle, int, Flight]] = []
-        if first is not None:
-            whole = [claim for claim in first.claims if claim.own or counts.get(claim.handle) == claim.copies]
-            if len(whole) == len(first.claims):
-                self._at_once = [(claim.handle, claim.copies, claim.flight) for claim in whole]
-        for handle, _, flight in self._at_once:
-            handle.timer = flight.where.timer
-        now = {handle for handle, _, _ in self._at_once}
-        self._values = ffi.new(
-            "uint64_t[]", [word for handle, count, _ in self._at_once for word in (handle.value_address, count)]
-        )
-        self._arm = [(handle, count) for handle, count in self._arm if handle not in now]
+        if first is not None and all(claim.own or counts.get(claim.handle) == claim.copies for claim in first.claims):
+            self._first = first
+            self._arm = [(handle, count) for handle, count in self._arm if handle not in first.signals]
+            first.own_signals()
 
     def submit(self, deadline: float = 30.0) -> None:
         """Hand everything over, back to back. Refused while the last run is in flight."""
@@ -88,18 +81,16 @@ class Submission:
             runtime.check_open()
         if runtime.registry.dropped:
             runtime.registry.sweep()
+        parts: Iterable[Any] = self._parts
         if self._arm:
             self._arm_rest()
-        parts: Iterable[Any] = self._parts
-        if self._at_once:
-            if not arm(self._at_once):
-                for handle, _, _ in self._at_once:
-                    handle.rearm(0)  # settles, or refuses
-                arm(self._at_once)
-            self.partial = True
-            self._parts[0].call(self._values, len(self._at_once))
-            parts = self._parts[1:]
         self.partial = True
+        if self._first is not None:
+            while not self._first.begin():
+                self.partial = False
+                self._first.check_rest()  # refuses, unless it has come to rest just now
+                self.partial = True
+            parts = self._parts[1:]
         for part in parts:
             part.submit(deadline)
         self.partial = False
@@ -108,6 +99,8 @@ class Submission:
         for handle, _ in self._arm:
             if handle.pending and not handle.settle():
                 handle.rearm(0)  # refuses
+        if self._first is not None:
+            self._first.check_rest()
         for handle, count in self._arm:
             handle.rearm(count)
             handle.view[0] = count
@@ -117,6 +110,7 @@ class Submission:
         for part in self._parts:
             if isinstance(part, Copies):
                 part.close()
+        self._parts, self._first, self._arm = [], None, []
 
 
 class Claim(NamedTuple):
@@ -151,12 +145,14 @@ class Copies:
         words = [int(ffi.cast("uintptr_t", each)) for arguments in self._arguments for each in arguments]
         self._table, self._status = ffi.new("uint64_t[]", words), ffi.new("uint32_t *")
         self._loop = _c_loop()
-        costs: dict[CopyEngine, int] = {}
+        self._values: Any = None
+        self._owned: bool | None = None  # whether the signals are theirs; None: they never are
+        costs: dict[CopyEngine, list[int]] = {}
         for copy in copies:
-            costs[copy.engine] = costs.get(copy.engine, 0) + copy.cost
+            costs.setdefault(copy.engine, []).append(copy.cost)
         try:
-            for engine, cost in costs.items():
-                engine.reserve(self, cost)
+            for engine, each in costs.items():
+                engine.reserve(self, each)
         except BaseException:
             self.close()
             raise
@@ -164,8 +160,45 @@ class Copies:
     def close(self) -> None:
         for engine in {copy.engine for copy in self.copies}:
             engine.release_reserve(self)
+        for claim in self.claims if self._owned is not None else ():
+            claim.handle.give_to(None)
+        self.claims = []  # flights refer to this
+
+    @property
+    def signals(self) -> set[SignalHandle]:
+        """Those that they count down."""
+        return {claim.handle for claim in self.claims}
+
+    def own_signals(self) -> None:
+        """From now on the signals are set and counted down by ``begin`` alone."""
+        words = [word for handle, count, *_ in self.claims for word in (handle.value_address, count)]
+        self._values, self._owned = ffi.new("uint64_t[]", words), False
+        self.check_rest()
+        self._own_all()
+        for handle in self.signals:
+            handle.view[0] = 0  # where 1 is what a copy's own signal begins with
+
+    def _own_all(self) -> None:
+        for handle, count, flight, _ in self.claims:
+            handle.give_to(flight, count)
+        self._owned = True
+
+    def check_rest(self) -> None:
+        """InvalidArgument if they are in flight."""
+        for handle in self.signals:
+            if not handle.settle():
+                handle.rearm(0)
+
+    def begin(self) -> bool:
+        """Set all signals and submit; False, and nothing done, if they are in flight."""
+        if not self._owned:
+            if not all(handle.settle() for handle in self.signals):
+                return False
+            self._own_all()
+        return self._call_all(self._values, len(self.claims))
 
     def submit(self, deadline: float = 30.0) -> None:
+        """Submit, with signals that others have set."""
         claimed = 0
         try:
             for handle, count, flight, own in self.claims:
@@ -178,24 +211,33 @@ class Copies:
             for handle, count, flight, _ in self.claims[:claimed]:
                 handle.unclaim(flight, count)
             raise
-        self.call()
+        self._call_all(ffi.NULL, 0)
 
-    def call(self, values: Any = ffi.NULL, signals: int = 0) -> None:
-        """Submit copies whose signals are claimed, and set so many signals (address, value) before."""
+    def _call_all(self, values: Any, signals: int) -> bool:
+        """Set so many signals (address, value) and submit all copies; False, and nothing done, if one is not 0 now."""
         count = self._count
         if self._loop is not None:
             # u64 submit_copies(u64 function, const struct copy *copies, u64 count, u32 *status,
             #                   const struct value *values, u64 signals)
             done = self._loop(self._call, self._table, count, self._status, values, signals)
-            if done < count:
-                self._fail(done, self._status[0])
-            return
-        for i in range(signals):
-            ffi.cast("uint64_t *", values[2 * i])[0] = values[2 * i + 1]
-        calls = iter(self._arguments)
-        status = next(filter(None, starmap(self._call, calls)), 0)
-        if status:
-            self._fail(count - len(list(calls)) - 1, status)
+            if done == count:
+                return True
+            if done > count:
+                return False
+            status = self._status[0]
+        else:
+            cells = [ffi.cast("int64_t *", values[2 * i]) for i in range(signals)]
+            if any(cell[0] > 0 for cell in cells):
+                return False
+            for i, cell in enumerate(cells):
+                cell[0] = values[2 * i + 1]
+            calls = iter(self._arguments)
+            status = next(filter(None, starmap(self._call, calls)), 0)
+            if not status:
+                return True
+            done = count - len(list(calls)) - 1
+        self._fail(done, status)
+        return True
 
     def unfinished(self, engine: CopyEngine) -> list[Copy]:
         """Copies of an engine of which the signal has not come down, if they are in flight."""
@@ -203,6 +245,7 @@ class Copies:
 
     def _fail(self, first: int, status: int) -> None:
         """The copies from the first on were not submitted."""
+        self._owned = self._owned and False
         missing = Counter(copy.completion for copy in self.copies[first:])
         for handle, count, flight, _ in self.claims:
             if handle in missing:
