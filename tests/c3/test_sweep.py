@@ -102,10 +102,9 @@ def test_a_skipped_transfer_is_caught(sweep):
     class SkipsATransfer(Cheat):
         def enqueue(self, run, facts):
             super().enqueue(run, facts)
-            works = run.parts[-1].collective._works
-            at = next(i for i, work in enumerate(works) if hasattr(work, "engine"))
-            own, elsewhere = run.parts[-1].buffers.recv[0][:1025], run.own(run.stage.gpus[0].allocate(1025))
-            works[at] = works[at].engine.prepare(elsewhere, own, 1025, (), works[at].signal)
+            copies = run.parts[-1].collective._submission._parts[0]
+            elsewhere = run.own(run.stage.gpus[0].allocate(copies.copies[0].nbytes))
+            copies._table[0] = elsewhere.address  # where the first copy goes
 
     (row,) = rows_of(sweep(), SkipsATransfer())
     assert row["verified"] == "none" and "never written" in row["error"] and "rank" in row["error"]
