@@ -21,7 +21,7 @@ from hsakit.collectives import allocation
 from hsakit.collectives.collective import After, Part, check_after, check_buffers, ranks_of
 from hsakit.collectives.operation import Block, Operation, Where
 from hsakit.collectives.plan import Group, Plan, Sum, Transfer, direct
-from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
+from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument
 from hsakit.platform import CopyEngine, Gpu, Platform, Queue, Signal, Work
 
 FORMS = ("timed", "shared")
@@ -59,7 +59,11 @@ _lingering: list[EngineCollective] = []  # closed, and still in flight when last
 
 def _sweep() -> None:
     for collective in list(_lingering):
-        if collective._at_rest:
+        try:
+            at_rest = collective._at_rest
+        except ClosedError:  # the platform is: there is nothing to give back to
+            at_rest = True
+        if at_rest:
             _lingering.remove(collective)
             collective._closing.close()
 
@@ -95,14 +99,10 @@ class EngineCollective:
         self._platform = platform
         self._after = check_after(operation, after)
         self._closing = ExitStack()
-        self._buffers = {"send": tuple(send), "recv": tuple(recv), "scratch": self._allocate_scratch()}
-        transfers = self.plan.transfers
-        self._allocation = allocation.of(platform)
-        self._taken = self._allocation.take(self.gpus, dict.fromkeys(map(_way, transfers)), split)
-        self._closing.callback(self._allocation.give_back, self.gpus, self._taken)
-        self._pieces = {step: self._cut(step, split_from) for step in transfers}
-        self.done: tuple[Signal, ...] = ()
+        self._closed = False
         try:
+            self._buffers = {"send": tuple(send), "recv": tuple(recv), "scratch": self._allocate_scratch()}
+            self._pieces = self._allocate_engines(split, split_from)
             self._prepare()
         except BaseException:
             self._closing.close()
@@ -120,7 +120,8 @@ class EngineCollective:
     def close(self) -> None:
         """Give back engines, queues, signals and scratch memory: at once, or, if a run is in flight, when a collective
         is prepared or closed after that has completed. Without the queues it could not."""
-        if self not in _lingering:
+        if not self._closed:
+            self._closed = True
             _lingering.append(self)
         _sweep()
 
@@ -143,8 +144,13 @@ class EngineCollective:
             made.append(self._closing.enter_context(gpu.allocate(nbytes)) if nbytes else None)
         return tuple(made)
 
-    def _cut(self, transfer: Transfer, split_from: int) -> list[_Piece]:
-        engines = self._taken[_way(transfer)]
+    def _allocate_engines(self, split: int, split_from: int) -> dict[Transfer, list[_Piece]]:
+        engines, transfers = allocation.of(self._platform), self.plan.transfers
+        taken = engines.take(self.gpus, dict.fromkeys(map(_way, transfers)), split)
+        self._closing.callback(engines.give_back, self.gpus, taken)
+        return {transfer: self._cut(transfer, taken[_way(transfer)], split_from) for transfer in transfers}
+
+    def _cut(self, transfer: Transfer, engines: tuple[CopyEngine, ...], split_from: int) -> list[_Piece]:
         if transfer.nbytes < split_from:
             engines = engines[:1]
         step = -(-transfer.nbytes // len(engines) // _CUT) * _CUT or transfer.nbytes
@@ -176,7 +182,7 @@ class EngineCollective:
             if step in last and not shared:
                 joined = pieces[last[step]]
                 self._enqueue(self._joiner(step), None, [piece.copy.signal for piece in joined], signal)
-        self.done = tuple(self._finish(rank, signals) for rank in range(len(self.gpus)))
+        self.done: tuple[Signal, ...] = tuple(self._finish(rank, signals) for rank in range(len(self.gpus)))
         self._numbers = {id(p): i for i, p in enumerate(p for s in plan.transfers for p in self._pieces[s])}
         gate.check_room(self._works)
         self._submission = self._platform.batch(self._works, self._counts)

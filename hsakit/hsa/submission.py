@@ -136,6 +136,8 @@ class Copies:
         together: dict[SignalHandle, list[Copy]] = {}
         for copy in copies:
             together.setdefault(copy.completion, []).append(copy)
+            if not copy.own:
+                copy.check_counting()
         self.claims = [
             Claim(handle, len(some), Flight(self, 0, _Some(tuple(some))), some[0].own)
             for handle, some in together.items()

@@ -80,11 +80,8 @@ class Operation:
             self.signal = create(runtime, 1)
             self.completion = self.signal.handle()
         completion = self.completion
-        if completion.armed > 1 and not self.engine.agent.host_atomics:
-            raise InvalidArgument(
-                f"{self.engine.label} has no 64-bit atomics on host memory: the runtime would let it write a count "
-                "computed now, and copies that share a signal would lose count. Give every copy a signal of its own"
-            )
+        if completion.armed > 1:
+            self.check_counting()
         number = self.engine.admit(self, deadline)
         flight = Flight(self.engine, number, self)
         try:
@@ -98,6 +95,14 @@ class Operation:
             self.engine.release(number, self)
             raise
         return self.signal
+
+    def check_counting(self) -> None:
+        """InvalidArgument if the engine cannot count a signal down together with others."""
+        if not self.engine.agent.host_atomics:
+            raise InvalidArgument(
+                f"{self.engine.label} has no 64-bit atomics on host memory: the runtime would let it write a count "
+                "computed now, and copies that share a signal would lose count. Give every copy a signal of its own"
+            )
 
     def _call(self) -> None:
         raise NotImplementedError

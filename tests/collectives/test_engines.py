@@ -290,9 +290,33 @@ def test_closed_while_in_flight(node):
         collective.close()
         collective.close()
         gate.release()
+        for signal in collective.done:
+            signal.wait(deadline=30)
     with Buffers(node, operation) as buffers:
         with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
             buffers.run(collective)
+
+
+def test_closing_twice_and_after_the_node(node, script):
+    operation = Operation("all-gather", 1, 64)
+    with Buffers(node, operation) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
+            collective.close()
+    text = """
+        from hsakit import Node
+        from hsakit.collectives import Buffers, Operation, engines
+        for _ in range(2):
+            with Node() as node:
+                operation = Operation("all-to-all", len(node.gpus), 64, in_place=True)
+                buffers, never = Buffers(node, operation), node.create_signal(1)
+                after = [[never]] * operation.ranks
+                collective = engines.prepare(node, operation, buffers.send, buffers.recv, after=after)
+                collective.submit()
+                collective.close()
+        collective.close()
+    """
+    done = script(text)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_missed_deadline_says_what_is_missing(node):

@@ -113,3 +113,13 @@ def test_room_is_reserved_and_given_back(runtime, memory):
         again.close()
         counted.store(1)  # given back
         copy.submit().wait(deadline=30)
+
+
+def test_engines_without_atomics_share_no_signal(runtime, memory, monkeypatch):
+    source, target = memory
+    monkeypatch.setitem(runtime.gpus[0].__dict__, "host_atomics", False)
+    with runtime.create_signal(0) as counted:
+        copies = [engine(runtime).prepare(target, source, signal=counted) for _ in range(2)]
+        with pytest.raises(InvalidArgument, match="no 64-bit atomics"):
+            runtime.batch(copies, [(counted, 2)])
+    runtime.batch([engine(runtime).prepare(target, source)]).close()
