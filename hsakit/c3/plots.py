@@ -52,9 +52,8 @@ def draw(figure: Figure, path: Path) -> None:
         each.grid(axis="y" if figure.bars else "both", color="0.9", zorder=0)
         each.spines[["top", "right"]].set_visible(False)
     if len(figure.series) > 1:
-        axes[0].legend(
-            fontsize=8, ncols=min(6, len(figure.series)), loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False
-        )
+        above = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "frameon": False}
+        axes[0].legend(fontsize=8, ncols=min(6, len(figure.series)), **above)
     canvas.suptitle(figure.title, fontsize=12)
     canvas.savefig(path, metadata={"Software": None})
 
@@ -118,7 +117,7 @@ def _lines(axes, figure: Figure) -> None:
     if figure.log_x:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.set_ylim(*_limits(figure))
     axes.set_xlabel(figure.x)
 
 
