@@ -35,6 +35,7 @@ from hsakit.sweep.dma import packet_bytes
 KIND = "interference"
 ALONE = "alone"
 _LONGER = 1.5  # the traffic lasts so much longer than the GEMM alone
+_IN_A_ROW = 4  # copies by which a pace is measured
 _WORKGROUPS = (1, 2, 4, 8, 16, 32)  # a peer's copy tries
 ASSUMED = (
     "In the model engines take no CU and their bytes pass no L2: that they disturb a GEMM by memory and fabric only is "
@@ -126,31 +127,32 @@ class InterferenceSweep(sweep.Sweep):
         with Run(stage) as run:
             (go,) = run.gate(0)
             run.gemm(go)
-            works, sample = run.once(stage.platform.tally())
-        gemm = ticks.elapsed(ticks.spans_of(works, sample, GEMM))
+            _, sample = run.once(stage.platform.tally())
+        needed = _LONGER * (APART + ticks.elapsed(sample))  # from the release on
         engines: dict[int, float] = {}
         for trial in trials:
             point = trial.point
             if point.by == ALONE:
                 continue
             if point.by == "engines":
-                once = engines[point.peers] = self._traffic_alone(stage, memory, "engines", point.peers, 1)
+                pace, trial.alone = self._traffic_alone(stage, memory, "engines", point.peers, 1)
+                engines[point.peers] = pace
             else:
                 tries = _WORKGROUPS[::3] if self._settings.quick else _WORKGROUPS
                 times = {w: self._traffic_alone(stage, memory, "kernels", point.peers, w) for w in tries}
                 wanted = engines[point.peers]
-                trial.workgroups = min(times, key=lambda w: abs(math.log(times[w] / wanted)))
-                once = times[trial.workgroups]
-            trial.count = max(2, min(MOST, math.ceil(_LONGER * gemm / once)))
-            trial.alone = once
+                trial.workgroups = min(times, key=lambda w: abs(math.log(times[w][0] / wanted)))
+                pace, trial.alone = times[trial.workgroups]
+            trial.count = max(2, min(MOST, math.ceil(needed / pace)))
 
-    def _traffic_alone(self, stage: Stage, memory: Memory, by: str, peers: int, workgroups: int) -> float:
-        """Nanoseconds of one copy to every peer, all at once."""
+    def _traffic_alone(self, stage: Stage, memory: Memory, by: str, peers: int, workgroups: int) -> tuple[float, float]:
+        """Nanoseconds from copy to copy, to all peers at once, and of a copy itself."""
         with Run(stage) as run:
             (go,) = run.gate(0)
-            run.add(Traffic(run, memory, by, peers, 2, go, workgroups))
+            run.add(Traffic(run, memory, by, peers, _IN_A_ROW, go, workgroups))
             works, sample = run.once(stage.platform.tally())
-        return ticks.elapsed(ticks.spans_of(works, sample, COLLECTIVE)) / 2
+        copies = ticks.spans_of(works, sample, COLLECTIVE)
+        return ticks.elapsed(copies) / _IN_A_ROW, float(np.median([end - start for start, end in copies]))
 
     def _once(self, stage: Stage, memory: Memory, trial: _Trial, warmup: int) -> None:
         if trial.error is None and self.broken:
