@@ -201,7 +201,7 @@ class C3Sweep(sweep.Sweep):
                 **trial.described,
                 "works": [list(dataclasses.astuple(work)) for work in trial.works],
                 "gpus": len(self._node.gpus),
-                "machine": dataclasses.asdict(self.machine),
+                "machine": dataclasses.asdict(self._machine) if self._machine else None,
                 "scaled": str(small) if small else None,
                 "checked": "bytes only" if self.clock == UNORDERED else "bytes, order, overlap",
                 "repeats": settings.repeats,

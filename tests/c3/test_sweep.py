@@ -9,7 +9,7 @@ from hsakit.c3.scenario import parse
 from hsakit.c3.strategy import Description, Strategy, select
 from hsakit.c3.sweep import C3Sweep, Settings, difference, smaller, wrong_with
 from hsakit.c3.ticks import COLLECTIVE, GEMM, Work
-from hsakit.ffi.errors import InvalidArgument
+from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
 from hsakit.results import Writer
 from hsakit.sweep.sweep import measure
 
@@ -175,6 +175,17 @@ def test_what_goes_wrong_leaves_other_strategies_alone(sweep):
 
     wrong, right = rows_of(sweep(), Raises(), *select(["engines"]))[::-1]
     assert "no such thing" in wrong["error"] and right["error"] is None
+
+
+def test_a_machine_that_cannot_be_measured_is_an_error_of_every_row(sweep, monkeypatch):
+    def never(*_):
+        raise DeadlineExceeded("the GEMM did not end")
+
+    monkeypatch.setattr("hsakit.c3.machine.measure", never)
+    made = sweep()
+    first, second = rows_of(made, *select(["engines", "conccl"]))
+    assert "the GEMM did not end" in first["error"] and "the GEMM did not end" in second["error"]
+    assert made.broken and first["parameters"]["machine"] is None
 
 
 def test_scenarios_that_cannot_run_are_refused_before_any_does(few, node):
