@@ -77,7 +77,7 @@ class Submission:
     def submit(self, deadline: float = 30.0) -> None:
         """Hand everything over, back to back. Refused while the last run is in flight."""
         runtime = self._runtime
-        if fork.forked or runtime.closed:
+        if fork.forked or runtime._closed:
             runtime.check_open()
         if runtime.registry.dropped:
             runtime.registry.sweep()
@@ -175,6 +175,9 @@ class Copies:
         """From now on the signals are set and counted down by ``begin`` alone."""
         words = [word for handle, count, *_ in self.claims for word in (handle.value_address, count)]
         self._values, self._owned = ffi.new("uint64_t[]", words), False
+        if self._loop is not None:
+            fixed = self._call, self._table, self._count, self._status, self._values, len(self.claims)
+            self._run = functools.partial(self._loop, *fixed)
         self.check_rest()
         self._own_all()
         for handle in self.signals:
@@ -193,6 +196,9 @@ class Copies:
 
     def begin(self) -> bool:
         """Set all signals and submit; False, and nothing done, if they are in flight."""
+        if self._owned and self._loop is not None:  # the usual case, by the shortest way
+            done = self._run()
+            return done == self._count or self._stopped(done)
         if not self._owned:
             if not all(handle.settle() for handle in self.signals):
                 return False
@@ -222,23 +228,25 @@ class Copies:
             # u64 submit_copies(u64 function, const struct copy *copies, u64 count, u32 *status,
             #                   const struct value *values, u64 signals)
             done = self._loop(self._call, self._table, count, self._status, values, signals)
-            if done == count:
-                return True
-            if done > count:
-                return False
-            status = self._status[0]
-        else:
-            cells = [ffi.cast("int64_t *", values[2 * i]) for i in range(signals)]
-            if any(cell[0] > 0 for cell in cells):
-                return False
-            for i, cell in enumerate(cells):
-                cell[0] = values[2 * i + 1]
-            calls = iter(self._arguments)
-            status = next(filter(None, starmap(self._call, calls)), 0)
-            if not status:
-                return True
-            done = count - len(list(calls)) - 1
+            return done == count or self._stopped(done)
+        cells = [ffi.cast("int64_t *", values[2 * i]) for i in range(signals)]
+        if any(cell[0] > 0 for cell in cells):
+            return False
+        for i, cell in enumerate(cells):
+            cell[0] = values[2 * i + 1]
+        calls = iter(self._arguments)
+        status = next(filter(None, starmap(self._call, calls)), 0)
+        if not status:
+            return True
+        done = count - len(list(calls)) - 1
         self._fail(done, status)
+        return True
+
+    def _stopped(self, done: int) -> bool:
+        """The loop in C ended before the last copy: False if it had not begun, for a signal was not 0."""
+        if done > self._count:
+            return False
+        self._fail(done, self._status[0])
         return True
 
     def unfinished(self, engine: CopyEngine) -> list[Copy]:
