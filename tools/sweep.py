@@ -3,32 +3,49 @@
 
 dma: copy engines, pairs, sizes. cu-mask: kernels on chosen compute units. launch: what a kernel launch costs the host.
 c3: a GEMM and a collective at the same time, by every strategy. interference: a GEMM beside copies.
+collective: all-gather, all-to-all and their family, by engines and by kernels. plot: pictures of rows, with matplotlib.
 """
+
+import sys
 
 import _launch
 
-_launch.ensure_runtime()
+if sys.argv[1:2] == ["plot"]:
+    _launch.ensure_modules("numpy")  # rows may come from another machine
+else:
+    _launch.ensure_runtime()
 
 import argparse  # noqa: E402
 import contextlib  # noqa: E402
 import os  # noqa: E402
 import subprocess  # noqa: E402
-import sys  # noqa: E402
+import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from tabulate import tabulate  # noqa: E402
-
+from hsakit import plots  # noqa: E402
 from hsakit.c3 import interference, report, scenario, strategy, trace  # noqa: E402
 from hsakit.c3 import sweep as c3  # noqa: E402
 from hsakit.c3.outcome import CURVES  # noqa: E402
 from hsakit.c3.tables import remarks as c3_remarks  # noqa: E402
 from hsakit.c3.tables import summary as c3_averages  # noqa: E402
+from hsakit.collectives import OPERATIONS  # noqa: E402
+from hsakit.collectives.operation import ITEMSIZE  # noqa: E402
 from hsakit.ffi.errors import HsakitError, InvalidArgument  # noqa: E402
 from hsakit.node import Node  # noqa: E402
-from hsakit.results import ResultsError, Writer  # noqa: E402
-from hsakit.sweep import cumask, cumask_table, dma, launch, masks  # noqa: E402
+from hsakit.results import ResultsError, Writer, latest, read  # noqa: E402
+from hsakit.sweep import (  # noqa: E402
+    collective,
+    collective_plan,
+    collective_table,
+    cumask,
+    cumask_table,
+    dma,
+    launch,
+    masks,
+)
 from hsakit.sweep.load_spec import parse_argument, parse_copy, parse_extent, parse_file, parse_gemm  # noqa: E402
 from hsakit.sweep.loads import Program  # noqa: E402
+from hsakit.sweep.pictures import pictures  # noqa: E402
 from hsakit.sweep.plan import (  # noqa: E402
     HOST,
     KINDS,
@@ -54,13 +71,15 @@ def main(argv=None) -> int:
     _launch_options(commands)
     _c3_options(commands)
     _interference_options(commands)
+    _collective_options(commands)
+    _plot_options(commands)
     arguments = parser.parse_args(argv)
     command = commands.choices[arguments.sweep]
-    if arguments.resume and not arguments.out:
-        command.error("--resume continues a file: name it with --out")
     try:
+        if arguments.run is not _plot:
+            _check_files(arguments)
         return arguments.run(arguments)
-    except (InvalidArgument, ResultsError) as error:
+    except (InvalidArgument, ResultsError, plots.PlotError) as error:
         command.error(str(error))
     except HsakitError as error:
         print(f"{command.prog}: {error}", file=sys.stderr)
@@ -69,10 +88,19 @@ def main(argv=None) -> int:
         return INTERRUPTED
 
 
+def _check_files(arguments) -> None:
+    """Before anything is measured."""
+    if arguments.resume and not arguments.out:
+        raise InvalidArgument("--resume continues a file: name it with --out")
+    if arguments.plot:
+        plots.check_path(arguments.plot)
+        _python_that_draws()
+
+
 def _common(commands, name: str, run, quick: str, deadline: str, default: Settings, **words):
     """A sweep's command with the options that all sweeps have."""
     command = commands.add_parser(name, **words)
-    command.set_defaults(run=run, default=default)
+    command.set_defaults(run=run, default=default, plot=None)
     add = command.add_argument
     add(
         "--node",
@@ -86,6 +114,17 @@ def _common(commands, name: str, run, quick: str, deadline: str, default: Settin
     add("--out", metavar="FILE", help="append a JSON row a point; an older file is kept as FILE.old")
     add("--resume", action="store_true", help="keep the rows of --out and measure only what is missing or went wrong")
     return add
+
+
+def _add_plot(add) -> None:
+    add("--plot", metavar="FILE", type=Path, help="a picture of the rows too, PNG or SVG; needs matplotlib")
+
+
+def _add_memory(add) -> None:
+    memory = format_size(dma.Settings().memory)
+    add(
+        "--memory", metavar="SIZE", type=_checked(parse_size), default=memory, help=f"of all buffers (default {memory})"
+    )
 
 
 def _settings(arguments) -> dict:
@@ -118,10 +157,8 @@ def _dma_options(commands) -> None:
         help=f"as 0-1,host-0,0-host or {','.join(KINDS)} (default all)",
     )
     add("--engines", metavar="LIST", type=_checked(parse_numbers), help="as 0,2-15 (default all that can transfer)")
-    memory = format_size(default.memory)
-    add(
-        "--memory", metavar="SIZE", type=_checked(parse_size), default=memory, help=f"of all buffers (default {memory})"
-    )
+    _add_memory(add)
+    _add_plot(add)
 
 
 def _dma(arguments) -> int:
@@ -140,7 +177,7 @@ def _dma(arguments) -> int:
         return _measure(arguments, sweep, points, describe(points), table)
 
 
-def _that_fit(sweep: dma.DmaSweep, points, settings: dma.Settings):
+def _that_fit(sweep: dma.DmaSweep | collective.CollectiveSweep, points, settings: dma.Settings):
     fitting = [point for point in points if sweep.fits(point)]
     if not fitting:
         raise InvalidArgument(f"no point's buffers fit into --memory {format_size(settings.memory)}")
@@ -196,6 +233,7 @@ def _cu_mask_options(commands) -> None:
         default=[],
         help="its arguments in order: 5, 0x10, 1.5, in:SIZE, out:SIZE, inout:SIZE, in:@FILE, out:@FILE",
     )
+    _add_plot(add)
 
 
 _GEMMS, _COPIES = ("bf16:4096x4096x4096",), ("256M",)
@@ -379,8 +417,125 @@ def _report(folder: Path) -> None:
     _say(f"the report: {written.page}")
 
 
+def _collective_options(commands) -> None:
+    add = _common(
+        commands,
+        "collective",
+        _collective,
+        "every operation over 3 GPUs, two small sizes, in place and out of place",
+        "of a run",
+        dma.Settings(),
+        help="collectives by engines and by kernels",
+        description="Collectives over the GPUs of a node, by copy engines and by kernels: latency, bandwidth, and from "
+        "which size on engines are as fast. Every byte of every run is compared; the exit status is 0 only if every "
+        "point was verified.",
+    )
+    ops, by, sizes = ",".join(collective_plan.OPS), collective_plan.IMPLEMENTATIONS, collective_plan.SIZES
+    add("--ops", metavar="LIST", type=_checked(_words), help=f"of {', '.join(OPERATIONS)} (default {ops})")
+    add("--by", metavar="LIST", type=_checked(_words), default=by, help=f"of {', '.join(by)} (default all)")
+    add("--launch", metavar="LIST", type=_checked(_words), default=collective_plan.LAUNCHES, help="host,gated (both)")
+    add("--sizes", metavar="LIST", type=_checked(parse_sizes), help=f"of a rank's result or input (default {sizes})")
+    add("--gpus", metavar="LIST", type=_checked(parse_counts), help="how many, as 2,4,8 (default all)")
+    add("--place", metavar="LIST", type=_checked(_words), help="out of place, in place: out,in (default out)")
+    add("--dtype", choices=tuple(ITEMSIZE), default="bf16", help="of sums (default bf16)")
+    add("--workgroups", metavar="LIST", type=_checked(parse_counts), default=(), help="of a rank's kernels: 1:64:x2")
+    add("--cus", metavar="LIST", type=_checked(parse_counts), default=(), help="of each GPU for kernels: 8:64:x2")
+    add("--split", metavar="LIST", type=_checked(parse_counts), default=(), help="pieces of a large transfer: 1,2")
+    add("--explain", action="store_true", help="only print who sends which bytes to whom, on what, in which order")
+    _add_memory(add)
+    _add_plot(add)
+
+
+def _collective(arguments) -> int:
+    settings = dma.Settings(memory=arguments.memory, **_settings(arguments))
+    quick = arguments.quick
+    with Node(arguments.node) as node, collective.CollectiveSweep(node, settings) as sweep:
+        every = len(node.gpus)
+        selection = collective_plan.Selection(
+            sizes=arguments.sizes or parse_sizes(collective_plan.QUICK_SIZES if quick else collective_plan.SIZES),
+            gpus=arguments.gpus or [min(every, 3) if quick else every],
+            ops=arguments.ops or (OPERATIONS if quick else collective_plan.OPS),
+            implementations=arguments.by,
+            launches=arguments.launch,
+            places=arguments.place or collective_plan.PLACES[: 2 if quick else 1],
+            dtype=arguments.dtype,
+            workgroups=arguments.workgroups,
+            cus=arguments.cus,
+            splits=arguments.split,
+        )
+        points = collective_plan.plan(selection)
+        sweep.check(points)
+        points = _that_fit(sweep, points, settings)
+        if arguments.explain:
+            print("\n\n".join(map(sweep.explain, points)))
+            return 0
+        description = collective_plan.describe(points)
+        return _measure(arguments, sweep, points, description, collective_table.table, collective_table.remarks)
+
+
+def _plot_options(commands) -> None:
+    command = commands.add_parser(
+        "plot",
+        help="pictures of rows",
+        description="Pictures of the rows of dma, cu-mask and collective sweeps. Needs matplotlib and no ROCm.",
+    )
+    command.set_defaults(run=_plot)
+    command.add_argument("rows", metavar="ROWS", type=Path, nargs="+", help="files that --out of a sweep left")
+    command.add_argument("--out", metavar="FILE", type=Path, required=True, help="the picture, PNG or SVG by its name")
+
+
+def _plot(arguments) -> int:
+    plots.check_path(arguments.out)
+    rows = []
+    for path in arguments.rows:
+        try:
+            rows += latest(read(path))
+        except OSError as error:
+            raise ResultsError(f"{path}: {error.strerror}") from None
+    drawn = pictures(rows)
+    plots.draw(drawn, arguments.out, captions=True)
+    print(f"{arguments.out}: {', '.join(each.title for each in drawn)}")
+    return 0
+
+
+def _python_that_draws() -> str | None:
+    """None if it is this one, else the one that the tool was started with. PlotError if neither has matplotlib."""
+    if plots.available():
+        return None
+    other = os.environ.get("HSAKIT_STARTED_WITH")
+    if other and not subprocess.run([other, "-c", "import matplotlib"], capture_output=True, check=False).returncode:
+        return other
+    raise plots.PlotError(
+        "--plot needs matplotlib (pip install 'hsakit[plot]'), which this Python does not have. Keep the rows with "
+        "--out, and draw them where it is: python3 tools/sweep.py plot ROWS --out FILE"
+    )
+
+
+def _draw(rows, path: Path) -> bool:
+    """Whether the picture was made; what hinders is said."""
+    python = _python_that_draws()
+    try:
+        drawn = pictures(rows)
+        if python is None:
+            plots.draw(drawn, path, captions=True)
+            return True
+    except (InvalidArgument, plots.PlotError) as error:
+        _say(f"no picture: {error}")
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rows.jsonl"
+        with Writer(file) as out:
+            for row in rows:
+                out.write(row)
+        command = [python, __file__, "plot", str(file), "--out", str(path)]
+        return not subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+
+
 # Columns of words; the others have numbers.
-_OF_WORDS = "mode,kind,transfers (src-dst/engine),kernel,through,mask,what,verified,launch,clock".split(",")
+_OF_WORDS = (
+    *("mode", "kind", "transfers (src-dst/engine)", "kernel", "through", "mask", "what", "operation", "place", "by"),
+    *("verified", "launch", "clock"),
+)
 
 
 def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=None, traced=None) -> int:
@@ -395,6 +550,8 @@ def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=N
         return INTERRUPTED
     if traced:
         _say(f"{trace.write(traced, outcome.rows)} spans in {traced}")
+    from tabulate import tabulate  # here: pictures need none
+
     headers, lines = table(outcome.rows)
     alignment = ["left" if header in _OF_WORDS else "right" for header in headers]
     print(tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment))
@@ -406,7 +563,8 @@ def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=N
         + (f", {outcome.failed} failures" if outcome.failed else "")
         + (f"; rows in {arguments.out}" if arguments.out else "")
     )
-    return 0 if outcome.good == len(points) and not outcome.failed else FAILED
+    drawn = not arguments.plot or _draw(outcome.rows, arguments.plot)
+    return 0 if outcome.good == len(points) and not outcome.failed and drawn else FAILED
 
 
 def _progress(points):

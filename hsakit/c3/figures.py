@@ -5,51 +5,15 @@ In the order of the paper's figures 5 to 10, then ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from hsakit.c3 import paper
 from hsakit.c3.intervals import Estimate, estimate
 from hsakit.c3.outcome import ALONE_GEMM, CURVE_GEMM, CURVE_KERNELS, Outcome, average_percent, strategies
+from hsakit.figure import Figure, Series, clock_words
 
-CLOCKS = {
-    "device": "ticks of the GPUs",
-    "model": "modelled time of the software node, no measurement",
-    "host": "wall time of the machine that ran the software node: says nothing about a GPU",
-}
 PAPERS = ("c3_base", "c3_sp", "c3_rp", "c3_sp_rp")  # the strategies of its figure 8
 ENGINES = ("conccl", "conccl_rp")  # and what figure 10 adds
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points of one name: x (a number, or of bars a name), y, and each y's interval where it has one."""
-
-    name: str
-    x: tuple
-    y: tuple[float, ...]
-    intervals: tuple[tuple[float, float] | None, ...] = ()
-
-
-@dataclass(frozen=True)
-class Figure:
-    """``bars``: groups of bars by name of x; else lines over numbers. lines: horizontal lines, by their name."""
-
-    name: str
-    title: str
-    caption: str
-    x: str
-    y: str
-    series: tuple[Series, ...]
-    bars: bool = False
-    log_x: bool = False
-    lines: dict[str, float] = field(default_factory=dict)
-
-
-def clock_words(clocks: Iterable[str]) -> str:
-    """Every caption ends with this."""
-    named = list(dict.fromkeys(clocks))
-    return "Clock: " + "; ".join(f"{clock} ({CLOCKS.get(clock, 'unknown')})" for clock in named) + "."
 
 
 def _series(name: str, points: Sequence[tuple[object, Estimate]]) -> Series:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from hsakit.c3 import ticks
-from hsakit.c3.figures import Figure, Series, clock_words
 from hsakit.c3.intervals import estimate
 from hsakit.c3.outcome import Measured, good
 from hsakit.c3.run import Run
@@ -28,6 +27,7 @@ from hsakit.c3.tables import Table, us
 from hsakit.c3.ticks import COLLECTIVE, GEMM
 from hsakit.c3.traffic import BY, MOST, Memory, Traffic
 from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
+from hsakit.figure import Figure, Series, clock_words
 from hsakit.node import Node
 from hsakit.sweep import sweep
 from hsakit.sweep.dma import packet_bytes

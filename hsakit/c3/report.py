@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hsakit.c3 import interference, judged, plots
-from hsakit.c3.figures import Figure, clock_words, figures
+from hsakit import plots
+from hsakit.c3 import interference, judged
+from hsakit.c3.figures import figures
 from hsakit.c3.heuristics import Machine
 from hsakit.c3.outcome import KIND, outcomes
 from hsakit.c3.tables import Table, failures, tables
 from hsakit.ffi.errors import HsakitError
+from hsakit.figure import Figure, clock_words
 from hsakit.results import latest, read
 
 ROWS = "rows.jsonl"
@@ -62,7 +64,7 @@ def write(folder: Path | str) -> Report:
     without = None
     if plots.available():
         for figure in drawn:
-            plots.draw(figure, folder / f"{figure.name}.png")
+            plots.draw([figure], folder / f"{figure.name}.png")
     elif drawn:
         without = "no plots: they need matplotlib (pip install 'hsakit[plot]')"
     head = _head(chosen)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hsakit.c3 import paper, taxonomy
-from hsakit.c3.figures import clock_words
 from hsakit.c3.heuristics import Machine
 from hsakit.c3.outcome import KIND, QUARTERS, Measured, Outcome, average_percent, good, outcomes, strategies
+from hsakit.figure import clock_words
 from hsakit.sweep.sizes import format_size
 
 

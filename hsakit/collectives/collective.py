@@ -30,6 +30,13 @@ class Part(NamedTuple):
     end: int
 
 
+class Submissions(NamedTuple):
+    """What a run submits: of every copy its GPU's index, its engine's number and its bytes; and how many kernels."""
+
+    copies: tuple[tuple[int, int, int], ...]
+    kernels: int
+
+
 @runtime_checkable
 class Collective(Work, Protocol):
     """A prepared collective. It is a Work, so a Gate can hold it among others; ``submit`` allocates nothing.
@@ -52,6 +59,10 @@ class Collective(Work, Protocol):
     @property
     def parts(self) -> Sequence[Part]:
         """What the last run was made of, with times. Only where the form keeps times: else InvalidArgument."""
+
+    @property
+    def submissions(self) -> Submissions:
+        """What every run submits, to be compared with the packets that crossed the libraries."""
 
     def scratch(self, rank: int) -> Any:
         """Memory of a rank through which its bytes go (``Where.buffer`` says ``scratch``), None if there is none."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from hsakit import gate
 from hsakit.collectives import allocation
-from hsakit.collectives.collective import After, Part, check_after, check_buffers, ranks_of
+from hsakit.collectives.collective import After, Part, Submissions, check_after, check_buffers, ranks_of
 from hsakit.collectives.operation import Block, Operation, Where
 from hsakit.collectives.plan import Group, Plan, Sum, Transfer, direct
 from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument
@@ -167,6 +167,7 @@ class EngineCollective:
         self._counts: list[tuple[Signal, int]] = []  # what each run begins with
         self._works: list[Work] = []
         self._sums: dict[Sum, Signal] = {}
+        self._kernels = 0
         self._queues: dict[int, Queue] = {}
         pieces = {group: [p for s in steps for p in self._pieces.get(s, ())] for group, steps in plan.groups.items()}
         signals = {group: self._signal(len(found) if shared and found else 1) for group, found in pieces.items()}
@@ -236,6 +237,7 @@ class EngineCollective:
             size = max(_SMALLEST_QUEUE, 1 << packets.bit_length())
             self._queues[rank] = self._closing.enter_context(self.gpus[rank].create_queue(size))
         self._works.append(self._queues[rank].prepare(launch, after, signal))
+        self._kernels += launch is not None
 
     def _span(self, where: Where, nbytes: int) -> Any:
         return self._buffers[where.buffer][where.rank][where.offset : where.offset + nbytes]
@@ -303,6 +305,13 @@ class EngineCollective:
             for piece in self._pieces.get(step, ()):
                 found.append(Part(str(piece), piece.src.rank, *piece.copy.signal.times))
         return tuple(found)
+
+    @property
+    def submissions(self) -> Submissions:
+        """Every copy with its engine, and the kernels that add."""
+        pieces = [piece for step in self.plan.transfers for piece in self._pieces[step]]
+        copies = tuple((self.gpus[p.src.rank].index, p.engine.index, p.nbytes) for p in pieces)
+        return Submissions(copies, self._kernels)
 
     # What it is, in words
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hsakit import gate
-from hsakit.collectives.collective import After, Part, check_after, check_buffers, ranks_of
+from hsakit.collectives.collective import After, Part, Submissions, check_after, check_buffers, ranks_of
 from hsakit.collectives.operation import Operation, Where
 from hsakit.collectives.plan import Plan, Sum, Transfer, direct
 from hsakit.collectives.ring import Hop, ring, through_scratch
@@ -185,8 +185,15 @@ class KernelCollective:
     @property
     def parts(self) -> tuple[Part, ...]:
         """Every kernel of the last run with its times."""
-        kernels = [each for each in self._launches if each.what != _NOTHING]
-        return tuple(Part(each.what, each.rank, *each.signal.times) for each in kernels)
+        return tuple(Part(each.what, each.rank, *each.signal.times) for each in self._kernels())
+
+    @property
+    def submissions(self) -> Submissions:
+        """No copy, and the kernels of all ranks."""
+        return Submissions((), len(self._kernels()))
+
+    def _kernels(self) -> list[_Launch]:
+        return [each for each in self._launches if each.what != _NOTHING]
 
     def _let_go(self, deadline: float) -> None:
         """End what is in flight, though some of it was never submitted: every flag that could be waited for is raised,

@@ -24,7 +24,7 @@ from hsakit.sweep.loads import SEED, Job, Load, Memory
 from hsakit.sweep.masked import OPEN
 from hsakit.sweep.masks import Masks
 from hsakit.sweep.sizes import counted
-from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu, hip_device
+from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu, hip_device, rounds
 
 
 @dataclass(frozen=True)
@@ -191,19 +191,14 @@ class _Trial:
                 "places": census.table(used),
                 "workgroups": counting.geometry.grid[0],
             }
-            for number in range(settings.warmup + settings.repeats):
-                measured = number - settings.warmup
-                self.where = f"{point}, " + (
-                    f"repeat {measured + 1} of {settings.repeats}"
-                    if measured >= 0
-                    else f"warm-up {number + 1} of {settings.warmup}"
-                )
+            for words, measured in rounds(settings.warmup, settings.repeats):
+                self.where = f"{point}, {words}"
                 job.prepare()
                 self.launches += 1
                 with self.tally:
                     taken = masked.run(launch, settings.deadline)
                 job.check()
-                if measured >= 0:
+                if measured:
                     self.samples.append([[0, taken]])
             back = masked.read_back(census.layout)
         self.parameters["read_back"] = None if back is None else f"{back:#x}"

@@ -26,8 +26,22 @@ HEADERS = (
 
 def table(rows: Sequence[dict]) -> tuple[tuple[str, ...], list[list]]:
     """Headers and lines. Only rows without an error have times."""
-    whole = {_same_work(row): stats.median_ns(row) for row in rows if _of_all(row) and not row["error"]}
+    whole = _unmasked(rows)
     return HEADERS, [_line(row, whole.get(_same_work(row))) for row in rows]
+
+
+def slowdowns(rows: Sequence[dict]) -> list[tuple[dict, float]]:
+    """Rows with their time over that with all CUs, as far as both are there."""
+    whole = _unmasked(rows)
+    return [
+        (row, stats.median_ns(row) / whole[_same_work(row)])
+        for row in rows
+        if not row["error"] and whole.get(_same_work(row))
+    ]
+
+
+def _unmasked(rows: Sequence[dict]) -> dict[tuple, float]:
+    return {_same_work(row): stats.median_ns(row) for row in rows if _of_all(row) and not row["error"]}
 
 
 def _of_all(row: dict) -> bool:
@@ -59,9 +73,7 @@ def remarks(rows: Sequence[dict]) -> list[str]:
     """Sentences without which the table would be misread."""
     said = []
     if any(row["clock"] == "host" for row in rows):
-        said.append(
-            "times and slowdown are of the software node on this machine's processor: they say nothing about a GPU"
-        )
+        said.append(stats.HOST_CLOCK.format("times and slowdown"))
     for row in rows:
         p = row["parameters"]
         if _of_all(row) and "waves" in p and p["waves_a_cu"] < p["waves_a_cu_holds"]:

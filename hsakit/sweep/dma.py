@@ -14,7 +14,7 @@ from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
 from hsakit.hsa import Agent
 from hsakit.hsa.transfer import check_engine
 from hsakit.node import Node
-from hsakit.sweep import sweep
+from hsakit.sweep import packets, sweep
 from hsakit.sweep.buffers import Buffers
 from hsakit.sweep.layout import Place, lay_out
 from hsakit.sweep.plan import Machine, Point, Transfer
@@ -48,7 +48,7 @@ class DmaSweep(sweep.Sweep):
         super().__init__(node, settings)
         self._buffers = Buffers(node, SEED, settings.memory, settings.deadline)
         self._stuck: set[tuple[int, int]] = set()  # (GPU, engine)
-        self._driver_engines: dict[tuple[int, int], int] = {}  # of (GPU, number): the engine that the driver gave it
+        self.driver_engines: dict[tuple[int, int], int] = {}  # of (GPU, number): the engine that the driver gave it
         self._packet_bytes = packet_bytes(node.runtime.version)
 
     def close(self) -> None:
@@ -68,7 +68,10 @@ class DmaSweep(sweep.Sweep):
         return self._node.gpus[end].agent if isinstance(end, int) else self._node.cpus[0]
 
     def wake(self, points: Iterable[Point]) -> list[dict]:
-        """Use each engine of the GPUs concerned once, in the order of their numbers; returns rows of those that failed.
+        return self.wake_engines({transfer.owner for point in points for transfer in point.transfers})
+
+    def wake_engines(self, gpus: Iterable[int]) -> list[dict]:
+        """Use each engine of some GPUs once, in the order of their numbers; returns rows of those that failed.
 
         Up to ROCm 6.2 the runtime asks the driver for some engine when a number is first used, and the driver gives the
         first that is free; later ones ask for engines by number, but swap the host's two on gfx94x. So the order is
@@ -76,7 +79,7 @@ class DmaSweep(sweep.Sweep):
         whose packets went to another engine are errors, as is one engine under two numbers.
         """
         rows = []
-        for gpu in sorted({transfer.owner for point in points for transfer in point.transfers}):
+        for gpu in sorted(set(gpus)):
             for engine in self._node.gpus[gpu].agent.copy_engines:
                 row = self._measure(Point("wake", (Transfer(gpu, gpu, engine.index),), 1), warmup=1, repeats=0)
                 if row["error"] is None and row["packets"]["counted"] is not None:
@@ -87,8 +90,8 @@ class DmaSweep(sweep.Sweep):
         return [row for row in rows if row["error"]]
 
     def _learn(self, gpu: int, number: int, given: int) -> str | None:
-        self._driver_engines[gpu, number] = given
-        same = [k for (owner, k), engine in self._driver_engines.items() if (owner, engine) == (gpu, given)]
+        self.driver_engines[gpu, number] = given
+        same = [k for (owner, k), engine in self.driver_engines.items() if (owner, engine) == (gpu, given)]
         return f"engines {same[0]} and {same[1]} of GPU {gpu} are one" if len(same) > 1 else None
 
     def run(self, point: Point) -> dict:
@@ -110,13 +113,13 @@ class DmaSweep(sweep.Sweep):
                 error = self.broken = f"{run.where}: {fault}"
             except HsakitError as failed:
                 error = f"{run.where}: {failed}"
-        planned, counted = run.packets(self._packet_bytes, self._driver_engines)
+        planned, counted = run.packets(self._packet_bytes, self.driver_engines)
         if error is None and counted is not None:
-            known = all((t.owner, t.engine) in self._driver_engines for t in point.transfers)
-            error = _difference(run.where, planned, counted, known)
+            known = all((t.owner, t.engine) in self.driver_engines for t in point.transfers)
+            error = packets.difference(run.where, planned, counted, known)
         return self.row(
             point,
-            parameters=_parameters(point, run.layout.places, self._driver_engines, warmup, repeats),
+            parameters=_parameters(point, run.layout.places, self.driver_engines, warmup, repeats),
             samples=run.samples,
             verified="none" if error else "full",
             launch="gated" if point.gated else "host",
@@ -129,20 +132,6 @@ class DmaSweep(sweep.Sweep):
             if (transfer.owner, transfer.engine) in self._stuck:
                 return f"not run: engine {transfer.engine} of GPU {transfer.owner} missed a deadline before"
         return None
-
-
-def _difference(where: str, planned: dict, counted: dict, engines_known: bool) -> str | None:
-    for name in planned:
-        plan, count = planned[name], counted[name]
-        if name == "engines" and not engines_known:  # as many engines, with as many packets each
-            plan, count = _by_gpu(plan), _by_gpu(count)
-        if plan != count:
-            return f"{where}: packets differ from the plan: {name} counted {counted[name]}, planned {planned[name]}"
-    return None
-
-
-def _by_gpu(engines: dict[str, int]) -> list[tuple[str, int]]:
-    return sorted((name.partition("/")[0], n) for name, n in engines.items())
 
 
 def _parameters(point: Point, places: tuple[Place, ...], driver_engines: dict, warmup: int, repeats: int) -> dict:

@@ -9,9 +9,11 @@ import numpy as np
 from hsakit.counters import Tally
 from hsakit.ffi.errors import DeadlineExceeded, HsakitError
 from hsakit.node import Node
+from hsakit.sweep import packets
 from hsakit.sweep.buffers import Buffers
 from hsakit.sweep.layout import DESTINATION, GUARD, SOURCE, Place, lay_out
 from hsakit.sweep.plan import HOST, Point, Transfer
+from hsakit.sweep.sweep import rounds
 from hsakit.verify import check, compare
 
 _SETTLE = 5.0  # seconds that a run which cannot go on waits for the copies it submitted
@@ -39,11 +41,8 @@ class Run:
     def all(self, warmup: int, repeats: int) -> None:
         self._buffers.prepare(self.layout)
         self._copies = [self._prepare(t, place) for t, place in zip(self._point.transfers, self.layout.places)]
-        for number in range(warmup + repeats):
-            measured = number >= warmup
-            self.where = f"{self._point}, " + (
-                f"repeat {number - warmup + 1} of {repeats}" if measured else f"warm-up {number + 1} of {warmup}"
-            )
+        for words, measured in rounds(warmup, repeats):
+            self.where = f"{self._point}, {words}"
             sample = self._once()
             if measured:
                 self.samples.append(sample)
@@ -51,23 +50,13 @@ class Run:
     def packets(self, packet_bytes: int, driver_engines: dict) -> tuple[dict, dict | None]:
         """Copy packets that this point's submissions make, and those that crossed the library. No copy may have become
         a kernel."""
-        per_copy = -(-self._point.nbytes // packet_bytes)
         runs, rest = divmod(self._submitted, len(self._point.transfers))
-        engines: dict[str, int] = {}
-        for index, transfer in enumerate(self._point.transfers):
-            name = f"{transfer.owner}/{driver_engines.get((transfer.owner, transfer.engine), transfer.engine)}"
-            engines[name] = engines.get(name, 0) + (runs + (index < rest)) * per_copy
-        planned = {"sdma_copy": self._submitted * per_copy, "aql_dispatch": 0, "engines": engines}
-        crossed, totals = self._tally.counted, self._tally.totals()
-        if crossed is None or totals is None:
-            return planned, None
-        counted: dict = {name: n for name, n in totals.items() if n or name in planned}
-        counted["engines"] = {
-            f"{self._nodes[node]}/{engine}": n
-            for node in crossed.nodes
-            for engine, n in crossed.engine_copies(node).items()
-        }
-        return planned, counted
+        copies = [
+            (transfer.owner, transfer.engine, self._point.nbytes, runs + (index < rest))
+            for index, transfer in enumerate(self._point.transfers)
+        ]
+        planned = packets.planned(copies, 0, packet_bytes, driver_engines)
+        return planned, packets.counted(self._tally, self._nodes, planned)
 
     def _prepare(self, transfer: Transfer, place: Place):
         source = self._buffers.piece(SOURCE, transfer.src, place.source, self._point.nbytes)

@@ -1,12 +1,14 @@
 """Numbers from a row's samples: duration, spread, bandwidth, overlap.
 
-A sample is one repeat: [start, end] of each transfer, nanoseconds from the earliest start.
+A sample is one repeat: [start, end] of each transfer, nanoseconds from the earliest start, or from a release.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+HOST_CLOCK = "{} are of the software node on this machine's processor: they say nothing about a GPU"
 
 
 def span(sample: Sequence[Sequence[int]]) -> int:
@@ -26,14 +28,22 @@ def overlap(sample: Sequence[Sequence[int]]) -> float:
     return shared / whole if whole else 0.0
 
 
-def median_ns(row: dict) -> float:
-    return statistics.median(span(sample) for sample in row["samples"])
+def last_end(sample: Sequence[Sequence[int]]) -> int:
+    """Nanoseconds to the last end."""
+    return max(end for _, end in sample)
 
 
-def spread(row: dict) -> float | None:
-    """(largest - smallest) / median of the spans; None with fewer than two samples, or where the clock is a model:
+Duration = Callable[[Sequence[Sequence[int]]], int]  # of a sample
+
+
+def median_ns(row: dict, duration: Duration = span) -> float:
+    return statistics.median(duration(sample) for sample in row["samples"])
+
+
+def spread(row: dict, duration: Duration = span) -> float | None:
+    """(largest - smallest) / median of the durations; None with fewer than two samples, or where the clock is a model:
     what is computed does not disperse."""
-    spans = [span(sample) for sample in row["samples"]]
+    spans = [duration(sample) for sample in row["samples"]]
     if len(spans) < 2 or row["clock"] == "model":
         return None
     middle = statistics.median(spans)

@@ -65,6 +65,14 @@ def dispatched(tally: Tally, planned: int) -> tuple[dict, str | None]:
     return packets, None
 
 
+def rounds(warmup: int, repeats: int) -> Iterator[tuple[str, bool]]:
+    """The runs of a point: each in words, and whether it is measured."""
+    for number in range(warmup):
+        yield f"warm-up {number + 1} of {warmup}", False
+    for number in range(repeats):
+        yield f"repeat {number + 1} of {repeats}", True
+
+
 class Sweep:
     """Runs points on a node. Not for several threads: a sweep owns what it measures."""
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hsakit.c3 import plots
+from hsakit import plots
 from hsakit.c3.figures import figures
 from hsakit.c3.outcome import outcomes
 
@@ -51,11 +51,11 @@ def test_without_isolated_times_nothing_is_drawn(rows):
 def test_drawn_files_are_pictures(rows, tmp_path):
     pytest.importorskip("matplotlib", reason="an optional dependency: pip install 'hsakit[plot]'")
     for figure in figures(outcomes(rows)):
-        plots.draw(figure, tmp_path / "a.png")
+        plots.draw([figure], tmp_path / "a.png")
         assert (tmp_path / "a.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_without_matplotlib_the_error_says_what_to_install(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "available", lambda: False)
     with pytest.raises(plots.PlotError, match="pip install"):
-        plots.draw(figures(outcomes(rows))[0], tmp_path / "a.png")
+        plots.draw(figures(outcomes(rows)), tmp_path / "a.png")

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from hsakit.c3 import plots, report
+from hsakit import plots
+from hsakit.c3 import report
 from hsakit.results import Writer
 
 

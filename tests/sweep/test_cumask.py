@@ -74,7 +74,7 @@ def test_a_plan_goes_over_gpus_loads_and_apis(sweep, node):
     [
         ([99], ["hsa"], COPY, Masks(), "this node has 0 to"),
         ([0], ["opencl"], COPY, Masks(), "hsa, hip"),
-        ([0], ["hsa"], COPY, Masks(counts=(9999,)), "it can give 1 to"),
+        ([0], ["hsa"], COPY, Masks(counts=(9999,)), "a mask of this part has"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(sweep, gpus, apis, load, masks, valid):

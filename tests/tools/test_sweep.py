@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hsakit import compiler
+from hsakit import compiler, plots
 from hsakit.results import latest, read
 
 ROOT = Path(__file__).parents[2]
@@ -267,7 +267,7 @@ def test_cu_mask_runs_a_kernel_of_ones_own(tmp_path):
     "arguments, valid",
     [
         (["--gpus", "99"], "this node has 0 to"),
-        (["--cus", "99999"], "it can give 1 to"),
+        (["--cus", "99999"], "a mask of this part has 8 to"),
         (["--gemm", "f64:1x2x3"], "bf16:1024x1024x512"),
         (["--kernel", "k"], "--module"),
         (["--module", __file__, "--grid", "1"], "needs --kernel, --block"),
@@ -327,3 +327,104 @@ def test_an_output_that_is_full(tmp_path):
     assert done.returncode == 1 and done.stderr.splitlines()[-1] == (
         "sweep.py: standard output: No space left on device"
     ), done.stderr
+
+
+def test_collective_is_verified_counted_and_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "r.jsonl"
+    few = ("--gpus", "2", "--ops", "all-gather,all-reduce", "--by", "engines", "--repeats", "1", "--out", path)
+    status, out, err = run("--sizes", "1000", *few, sweep="collective")
+    assert status == 0 and "4 of 4 points verified" in err, err
+    for word in ("busbw GB/s", "over kernels", "all-reduce", "gated", "out of place"):
+        assert word in out
+    for row in read(path):
+        planned, counted = row["packets"]["planned"], row["packets"]["counted"]
+        assert row["verified"] == "full"
+        assert counted is None or {name: counted[name] for name in planned} == planned
+    status, _, err = run("--sizes", "1000,2000", *few, "--resume", sweep="collective")
+    assert status == 0 and "4 of them are in" in err and len(read(path)) == 8, err
+
+
+def test_collective_names_a_flipped_bit(tmp_path):
+    # Copy 0 of an engine is the one that wakes it.
+    few = (
+        "--gpus",
+        "2",
+        "--sizes",
+        "64",
+        "--ops",
+        "all-gather",
+        "--by",
+        "engines",
+        "--launch",
+        "host",
+        "--repeats",
+        "1",
+    )
+    status, _, err = run(
+        "--node", "soft", *few, HSAKIT_SOFTGPU_FAULT="flip:gpu=0,engine=14,copy=2,byte=3", sweep="collective"
+    )
+    assert status == 1
+    assert "repeat 1 of 1: " in err and "the shard of rank 0, written by copy 0, 32 B rank 0 send+0 -> rank 1" in err, (
+        err
+    )
+
+
+def test_collective_explains_without_running():
+    status, out, err = run(
+        "--explain",
+        "--gpus",
+        "2",
+        "--sizes",
+        "100",
+        "--ops",
+        "broadcast",
+        "--launch",
+        "host",
+        "--by",
+        "engines",
+        sweep="collective",
+    )
+    assert status == 0 and err == "" and "broadcast, 100 B, 2 ranks, root 0, out of place, by engines, host" in out
+    assert "100 B rank 0 send+0 -> rank 1 recv+0 on engine" in out
+
+
+@pytest.mark.parametrize(
+    "arguments, valid",
+    [
+        (("--gpus", "99"), "this node has"),
+        (("--gpus", "1"), "2 or more"),
+        (("--ops", "all"), "valid are all-gather"),
+        (("--memory", "8M", "--sizes", "1G"), "no point's buffers fit"),
+        (("--plot", "p.pdf"), r"\*\.png or \*\.svg"),
+        (("--plot", "no/such/p.png"), "there is no folder"),
+    ],
+)
+def test_bad_use_of_collective_exits_2_and_says_what_would_be_valid(arguments, valid):
+    status, out, err = run(*arguments, sweep="collective")
+    assert status == 2 and re.search(valid, err) and "Traceback" not in err and out == ""
+
+
+def test_a_picture_needs_matplotlib(tmp_path):
+    rows = tmp_path / "r.jsonl"
+    few = ("--mode", "one-way", "--pairs", "0-1", "--engines", "2", "--sizes", "64,4K", "--repeats", "1", "--out", rows)
+    if plots.available():
+        status, _, err = run(*few, "--plot", tmp_path / "a.svg")
+        assert status == 0 and "<svg" in (tmp_path / "a.svg").read_text(), err
+        status, out, err = run(rows, "--out", tmp_path / "b.png", sweep="plot")
+        assert status == 0 and "bandwidth by size" in out and (tmp_path / "b.png").exists(), err
+        return
+    status, out, err = run(*few, "--plot", tmp_path / "a.svg", HSAKIT_STARTED_WITH="")
+    assert status == 2 and "matplotlib" in err and "tools/sweep.py plot ROWS --out FILE" in err and out == ""
+    assert not rows.exists()  # nothing was measured
+    assert run(*few)[0] == 0
+    status, _, err = run(rows, "--out", tmp_path / "b.png", sweep="plot")
+    assert status == 2 and "pip install 'hsakit[plot]'" in err
+
+
+@pytest.mark.parametrize("what", ["missing", "folder", "text", "empty"])
+def test_rows_that_are_none_make_no_picture(tmp_path, what):
+    path = tmp_path / "r"
+    {"folder": path.mkdir, "text": lambda: path.write_text("no\n"), "empty": path.touch}.get(what, lambda: None)()
+    status, out, err = run(path, "--out", tmp_path / "p.png", sweep="plot")
+    said = {"missing": "No such file", "folder": "Is a directory", "text": "not JSON", "empty": "nothing to draw"}[what]
+    assert status == 2 and said in err and "Traceback" not in err and out == ""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from hsakit.c3.figures import Figure, Series
 from hsakit.ffi.errors import HsakitError
+from hsakit.figure import Drawing, Figure, HeatMap, Series
 
+FORMATS = (".png", ".svg")
 _ROW = 10  # groups of bars in a row of axes: more would be too thin to read
+_WIDE = 11.0  # inches
+_CAPTION, _LEGEND = 180, 165  # characters a line
 
 
 class PlotError(HsakitError):
@@ -24,17 +29,50 @@ def available() -> bool:
     return True
 
 
-def draw(figure: Figure, path: Path) -> None:
-    """Write the figure as PNG."""
+def check_path(path: Path) -> None:
+    """PlotError if a picture of this name cannot be written."""
+    if path.suffix not in FORMATS:
+        raise PlotError(f"{path}: a picture is a file {' or '.join('*' + each for each in FORMATS)}")
+    if not path.resolve().parent.is_dir():
+        raise PlotError(f"{path}: there is no folder {path.resolve().parent}")
+
+
+def draw(figures: Sequence[Drawing], path: Path, captions: bool = False) -> None:
+    """Write a picture, PNG or SVG by its name, of the figures one below the other, with their captions if asked to."""
+    check_path(path)
     if not available():
         raise PlotError("plots need matplotlib: pip install 'hsakit[plot]'")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    import matplotlib
     from matplotlib.figure import Figure as Canvas
 
+    heights = [_height(figure) + (0.25 * len(_lines_of(figure.caption)) if captions else 0) for figure in figures]
+    canvas = Canvas(figsize=(_WIDE, sum(heights)), layout="constrained", dpi=110)
+    for part, figure in zip(canvas.subfigures(len(figures), 1, height_ratios=heights, squeeze=False)[:, 0], figures):
+        if isinstance(figure, HeatMap):
+            _heat_map(part, figure)
+        else:
+            _figure(part, figure)
+        part.suptitle(figure.title, fontsize=12)
+        if captions:
+            part.supxlabel("\n".join(_lines_of(figure.caption)), fontsize=8, color="0.3", x=0.01, ha="left")
+    with matplotlib.rc_context({"svg.hashsalt": "hsakit"}):
+        canvas.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
+
+
+def _lines_of(caption: str) -> list[str]:
+    return textwrap.wrap(caption, _CAPTION)
+
+
+def _height(figure: Drawing) -> float:
+    """Inches."""
+    if isinstance(figure, HeatMap):
+        return 1.6 + 0.2 * len(figure.rows)
+    return 1.2 + 3.2 * len(_rows(figure))
+
+
+def _figure(part: Any, figure: Figure) -> None:
     rows = _rows(figure)
-    canvas = Canvas(figsize=(11, 1.2 + 3.2 * len(rows)), layout="constrained", dpi=110)
-    FigureCanvasAgg(canvas)
-    axes = canvas.subplots(len(rows), 1, squeeze=False)[:, 0]
+    axes = part.subplots(len(rows), 1, squeeze=False)[:, 0]
     if figure.bars:
         limits = _limits(figure)
         for each, names in zip(axes, rows):
@@ -52,10 +90,20 @@ def draw(figure: Figure, path: Path) -> None:
         each.grid(axis="y" if figure.bars else "both", color="0.9", zorder=0)
         each.spines[["top", "right"]].set_visible(False)
     if len(figure.series) > 1:
-        above = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "frameon": False}
-        axes[0].legend(fontsize=8, ncols=min(6, len(figure.series)), **above)
-    canvas.suptitle(figure.title, fontsize=12)
-    canvas.savefig(path, metadata={"Software": None})
+        columns = max(1, min(6, len(figure.series), _LEGEND // (8 + max(len(series.name) for series in figure.series))))
+        axes[0].legend(fontsize=8, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False)
+
+
+def _heat_map(part: Any, heat: HeatMap) -> None:
+    axes = part.subplots()
+    values = [[math.nan if value is None else value for value in row] for row in heat.values]
+    image = axes.imshow(values, aspect="auto", cmap="viridis", interpolation="nearest", vmin=0)
+    axes.set_xticks(range(len(heat.columns)), heat.columns, fontsize=7, rotation=90 if len(heat.columns) > 16 else 0)
+    axes.set_yticks(range(len(heat.rows)), heat.rows, fontsize=7)
+    axes.set_xlabel(heat.x)
+    axes.set_ylabel(heat.y)
+    axes.set_facecolor("0.93")  # where nothing was measured
+    part.colorbar(image, ax=axes, label=heat.unit, pad=0.01)
 
 
 def _rows(figure: Figure) -> list[Sequence]:
@@ -116,8 +164,16 @@ def _lines(axes, figure: Figure) -> None:
         )  # fmt: skip
     if figure.log_x:
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_ylim(*_limits(figure))
+        axes.xaxis.set_major_formatter(lambda value, _: figure.words(value))
+    if figure.log_y:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        low, high = (choose([*axes.get_ylim(), *figure.lines.values()]) for choose in (min, max))
+        axes.set_ylim(low, high)
+        if high < 20 * low:  # there are too few powers of ten to tell the scale
+            axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}")
+    else:
+        axes.set_ylim(*_limits(figure))
     axes.set_xlabel(figure.x)
 
 
