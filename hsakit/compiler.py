@@ -43,7 +43,6 @@ FLAGS = (
 HIP_FLAGS = tuple(flag for flag in FLAGS if flag not in ("-nogpuinc", "-nogpulib"))
 # A bare ELF file, which both runtimes load.
 _MODE = ("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output")
-_HOST = ("-O2", "-shared", "-fPIC", "-nostdlib")
 _TARGET = re.compile(r"gfx[0-9a-f]+(:(sramecc|xnack)[+-])*")
 _TIME_LIMIT = 300.0  # seconds for one run of the compiler
 
@@ -93,28 +92,17 @@ def build(source: str | os.PathLike, target: str, flags: tuple[str, ...] = FLAGS
     source = Path(source).resolve()
     compiler = find_compiler()
     name = f"{source.stem}-{target.replace(':', '-')}-{_key(source, target, flags, compiler)}.co"
-    return _kept(name, [*_MODE, f"--offload-arch={target}", *flags], source, target)
-
-
-def host_library(name: str) -> Path:
-    """``kernels_src/<name>.c`` as a shared library for the host, built if it was not yet. It needs no C library."""
-    source = _sources() / f"{name}.c"
-    return _kept(f"{name}-host-{_key(source, 'host', _HOST, find_compiler())}.so", list(_HOST), source, "the host")
-
-
-def _kept(name: str, arguments: list[str], source: Path, target: str) -> Path:
-    """What was made under this name, or is made now."""
     for folder in _cache_folders():
         if (folder / name).exists():
             return folder / name
     with _workshop(source, target) as workshop:
         made, kept = Path(workshop, "made"), Path(workshop).parent / name
-        command = [find_compiler().command, *arguments, "-o", str(made), str(source)]
-        returned, output = _run(command[0], command[1:])
+        arguments = [*_MODE, f"--offload-arch={target}", *flags, "-o", str(made), str(source)]
+        returned, output = _run(compiler.command, arguments)
         if returned != 0 or not made.exists():
-            if "-nogpuinc" in arguments and re.search(rb"#\s*include\s*[<\"]hip/", source.read_bytes()):
+            if "-nogpuinc" in flags and re.search(rb"#\s*include\s*[<\"]hip/", source.read_bytes()):
                 output += _HEADERS_ADVICE
-            raise KernelBuildError(str(source), target, command, output)
+            raise KernelBuildError(str(source), target, [compiler.command, *arguments], output)
         made.replace(kept)  # whole or not at all, also when two processes build it at once
     return kept
 

@@ -1,4 +1,3 @@
-import ctypes
 import stat
 import subprocess
 import sys
@@ -178,11 +177,3 @@ def test_command_builds_all_families_and_skips_what_the_compiler_does_not_know()
     assert [line.partition(":")[0] for line in lines[1:]] == ["gfx9999", *(f"gfx942 {family}" for family in FAMILIES)]
     assert "skipped" in lines[1] and done.returncode == 1  # asked for by name
     assert codeobject.read(lines[-1].partition(": ")[2]).target == "gfx942"
-
-
-def test_a_library_for_the_host_is_built_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiler, "_cache_folders", lambda: [tmp_path / "kept"])
-    path = compiler.host_library("calls")
-    assert ctypes.CDLL(str(path)).submit_copies
-    before = path.stat().st_mtime_ns
-    assert compiler.host_library("calls") == path and path.stat().st_mtime_ns == before

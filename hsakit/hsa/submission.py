@@ -1,23 +1,19 @@
 """Work that is always submitted together, so often that what one submission costs the host counts.
 
 Everything that does not change from run to run is done once: places in engines' rings are reserved, arguments are C
-values already, and what is in flight is accounted for by signal, not by copy. Then the calls follow each other in a
-loop in C, ``kernels_src/calls.c``: from Python one such call costs more than the library takes for it. Without a
-compiler to build that, as with ROCm's runtime alone, the loop is Python's own in C (``itertools.starmap``).
+values already, and what is in flight is accounted for by signal, not by copy. Then the calls follow each other in
+``itertools.starmap``, with no bytecode between.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hsakit import compiler
 from hsakit.ffi._hsa import ffi
-from hsakit.ffi.errors import CompilerNotFound, KernelBuildError, check_hsa
+from hsakit.ffi.errors import check_hsa
 from hsakit.hsa import fork
 from hsakit.hsa.signal import Flight, Signal, SignalHandle
 from hsakit.hsa.transfer import Copy
@@ -25,21 +21,6 @@ from hsakit.hsa.transfer import Copy
 if TYPE_CHECKING:
     from hsakit.hsa.engine import CopyEngine
     from hsakit.hsa.runtime import Runtime
-
-# The same calling convention (x86-64: what is no larger than a register fills one, or a place of the stack), but
-# arguments that need no conversion from Python's integers, which is most of what such a call costs.
-_ALL_POINTERS = "int(*)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *)"
-
-
-@functools.cache
-def _c_loop() -> Any:
-    """``submit_copies`` of ``kernels_src/calls.c``; None where it cannot be built or loaded."""
-    try:
-        library = ctypes.CDLL(str(compiler.host_library("calls")))
-    except (CompilerNotFound, KernelBuildError, OSError):
-        return None
-    address = ctypes.cast(library.submit_copies, ctypes.c_void_p).value
-    return ffi.cast("uint64_t(*)(void *, void *, uint64_t, uint32_t *, void *, uint64_t)", address)
 
 
 class Submission:
@@ -142,12 +123,11 @@ class Copies:
             Claim(handle, len(some), Flight(self, 0, _Some(tuple(some))), some[0].own)
             for handle, some in together.items()
         ]
-        self._call = ffi.cast(_ALL_POINTERS, runtime.lib.hsa_amd_memory_async_copy_on_engine)
-        self._arguments = [tuple(ffi.cast("void *", each) for each in copy.arguments()) for copy in copies]
-        words = [int(ffi.cast("uintptr_t", each)) for arguments in self._arguments for each in arguments]
-        self._table, self._status = ffi.new("uint64_t[]", words), ffi.new("uint32_t *")
-        self._loop = _c_loop()
-        self._values: Any = None
+        self._call = ffi.cast("hsakit_copy", runtime.lib.hsa_amd_memory_async_copy_on_engine)
+        self._arguments = [_packed(*copy.arguments()) for copy in copies]
+        self._values: list[
+            tuple[Any, int]
+        ] = []  # where each of their own signals has its value, and what it begins with
         self._owned: bool | None = None  # whether the signals are theirs; None: they never are
         costs: dict[CopyEngine, list[int]] = {}
         for copy in copies:
@@ -173,11 +153,8 @@ class Copies:
 
     def own_signals(self) -> None:
         """From now on the signals are set and counted down by ``begin`` alone."""
-        words = [word for handle, count, *_ in self.claims for word in (handle.value_address, count)]
-        self._values, self._owned = ffi.new("uint64_t[]", words), False
-        if self._loop is not None:
-            fixed = self._call, self._table, self._count, self._status, self._values, len(self.claims)
-            self._run = functools.partial(self._loop, *fixed)
+        self._values = [(ffi.cast("int64_t *", handle.value_address), count) for handle, count, *_ in self.claims]
+        self._owned = False
         self.check_rest()
         self._own_all()
         for handle in self.signals:
@@ -196,14 +173,17 @@ class Copies:
 
     def begin(self) -> bool:
         """Set all signals and submit; False, and nothing done, if they are in flight."""
-        if self._owned and self._loop is not None:  # the usual case, by the shortest way
-            done = self._run()
-            return done == self._count or self._stopped(done)
         if not self._owned:
             if not all(handle.settle() for handle in self.signals):
                 return False
             self._own_all()
-        return self._call_all(self._values, len(self.claims))
+        for cell, _ in self._values:
+            if cell[0] > 0:
+                return False
+        for cell, count in self._values:
+            cell[0] = count
+        self._call_all()
+        return True
 
     def submit(self, deadline: float = 30.0) -> None:
         """Submit, with signals that others have set."""
@@ -219,35 +199,16 @@ class Copies:
             for handle, count, flight, _ in self.claims[:claimed]:
                 handle.unclaim(flight, count)
             raise
-        self._call_all(ffi.NULL, 0)
+        self._call_all()
 
-    def _call_all(self, values: Any, signals: int) -> bool:
-        """Set so many signals (address, value) and submit all copies; False, and nothing done, if one is not 0 now."""
-        count = self._count
-        if self._loop is not None:
-            # u64 submit_copies(u64 function, const struct copy *copies, u64 count, u32 *status,
-            #                   const struct value *values, u64 signals)
-            done = self._loop(self._call, self._table, count, self._status, values, signals)
-            return done == count or self._stopped(done)
-        cells = [ffi.cast("int64_t *", values[2 * i]) for i in range(signals)]
-        if any(cell[0] > 0 for cell in cells):
-            return False
-        for i, cell in enumerate(cells):
-            cell[0] = values[2 * i + 1]
+    def _call_all(self) -> None:
         calls = iter(self._arguments)
+        # hsa_status_t hsa_amd_memory_async_copy_on_engine(void *dst, hsa_agent_t dst_agent, const void *src,
+        #     hsa_agent_t src_agent, size_t size, uint32_t num_dep_signals, const hsa_signal_t *dep_signals,
+        #     hsa_signal_t completion_signal, hsa_amd_sdma_engine_id_t engine_id, bool force_copy_on_sdma)
         status = next(filter(None, starmap(self._call, calls)), 0)
-        if not status:
-            return True
-        done = count - len(list(calls)) - 1
-        self._fail(done, status)
-        return True
-
-    def _stopped(self, done: int) -> bool:
-        """The loop in C ended before the last copy: False if it had not begun, for a signal was not 0."""
-        if done > self._count:
-            return False
-        self._fail(done, self._status[0])
-        return True
+        if status:
+            self._fail(self._count - len(list(calls)) - 1, status)
 
     def unfinished(self, engine: CopyEngine) -> list[Copy]:
         """Copies of an engine of which the signal has not come down, if they are in flight."""
@@ -279,6 +240,13 @@ class Copies:
     def blocking(self, number: int, operation: _Some) -> Iterator[SignalHandle]:
         for copy in operation.copies:
             yield from copy.unmet()
+
+
+def _packed(dst, dst_agent, src, src_agent, size, dependencies, signals, completion, engine, force) -> tuple:
+    """The arguments as ``hsakit_copy`` takes them. What they point to is held by the copy."""
+    pairs = (dst, dst_agent), (src, src_agent), (size, dependencies)
+    rest = ffi.new("hsakit_copy_rest *", (signals, completion, engine, force))[0]
+    return *(ffi.new("hsakit_two *", pair)[0] for pair in pairs), rest
 
 
 class _Some:
