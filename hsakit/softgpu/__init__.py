@@ -18,7 +18,7 @@ class Installed(NamedTuple):
     topology_root: Path
     """what stands for /sys/devices/virtual/kfd/kfd/topology"""
     clock: str
-    """what a result's times are: host time, for as long as the node has no clock of its own"""
+    """what a result's times are"""
 
 
 _installed: tuple | None = None  # (Installed, Seam): the libraries hold our functions' addresses to the end
@@ -43,7 +43,7 @@ def install(node_file: str | None = None) -> Installed:
             raise
         atexit.register(seam.close)
         os.register_at_fork(after_in_child=driver.abandon)
-        _installed = Installed(driver.tree.root, "host"), seam
+        _installed = Installed(driver.tree.root, "model"), seam
     return _installed[0]
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import time
 
 import numpy as np
 
 from . import coherence, faults, sysfs
 from . import uapi as k
 from .aql import AqlQueue
+from .clock import Machine, Timeline
 from .counters import Counters
 from .events import EventTable
 from .exec.executor import Executor
+from .host import Host
 from .memory import PAGE, AddressSpace, Backing, MemoryFault, Overlap
 from .node import NodeSpec
 from .processor import Processor, Queue
@@ -27,6 +28,8 @@ from .uapi import C, ffi
 
 log = logging.getLogger("hsakit.softgpu")
 
+MODEL = "HSAKIT_SOFTGPU_MODEL"  # which constants: untuned, calibrated
+BEGINNING = 10**12  # picoseconds that the clock shows first: to some, a time of 0 is none
 GTT_SIZE = 64 << 30  # system memory the driver allocates itself (queues, the event page), a GPU
 DOORBELLS = 1024  # a GPU
 DOORBELL_BYTES = 8 * DOORBELLS
@@ -58,6 +61,13 @@ class Driver:
         self.space = AddressSpace()
         self.coherence = coherence.from_environment(self.space, spec.gpus)
         self.faults = faults.Faults(self, faults.from_environment())
+        part = spec.gpu
+        self._tick = 1_000_000_000 // part.counter_khz  # picoseconds
+        self.constants = spec.model[os.environ.get(MODEL) or "calibrated"]
+        self.timeline = Timeline()
+        self.timeline.skip_to(BEGINNING)
+        self.machine = Machine(self.timeline, spec, self.constants)
+        self.host = Host(self.timeline, self.constants, self._tick)
         self.apertures = (LDS_BASE >> 32, SCRATCH_BASE >> 32)
         self.executor = Executor(self)
         self.counters = [Counters(self.tree.node(g) / "packets", spec.gpu.engines) for g in range(spec.gpus)]
@@ -153,9 +163,19 @@ class Driver:
         self.halted = self.abandoned = True
 
     def ticks(self) -> int:
-        """The GPUs' counter (s_memrealtime, every time stamp): one domain for all, derived from the clock that the
-        runtime reads for its own system time (CLOCK_BOOTTIME)."""
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * self.spec.gpu.counter_khz // 1_000_000
+        """The GPUs' counter (s_memrealtime, every time stamp): one domain for all."""
+        return self.timeline.now // self._tick
+
+    def read_clock(self) -> int:
+        """For the host, in nanoseconds: what the runtime takes for its system time (CLOCK_BOOTTIME).
+
+        The clock of an idle node stands still.  But the runtime divides by the difference of two readings: so each
+        moves it by a tick."""
+        if self.timeline.next is None and not self.halted:
+            with self.processor.stopped():
+                if self.timeline.next is None:
+                    self.timeline.skip_to(self.host.aligned(self.timeline.now + 1))
+        return self.ticks() * self._tick // 1000
 
     def gpu_id(self, gpu: int) -> int:
         return sysfs.gpu_id(gpu)
@@ -180,8 +200,8 @@ class Driver:
         args.xnack_enabled = 0  # a negative value asks
 
     def _get_clock_counters(self, args) -> None:
-        now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-        args.gpu_clock_counter = now * self.spec.gpu.counter_khz // 1_000_000
+        now = self.read_clock()
+        args.gpu_clock_counter = now * 1000 // self._tick
         args.cpu_clock_counter = args.system_clock_counter = now
         args.system_clock_freq = 1_000_000_000
 

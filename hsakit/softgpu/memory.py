@@ -22,6 +22,8 @@ from .uapi import C, ffi
 if TYPE_CHECKING:
     import numpy as np
 
+    from .move import Move
+
 PROT_READ, PROT_WRITE = 1, 2
 MAP_SHARED, MAP_PRIVATE, MAP_ANONYMOUS, MAP_NORESERVE = 0x01, 0x02, 0x20, 0x4000
 MADV_DONTFORK, MADV_DONTDUMP = 10, 16
@@ -167,6 +169,7 @@ class AddressSpace:
         self._handles: dict[int, Allocation] = {}
         self._next_handle = 1
         self.generation = 0  # counts removals: a resolved pointer is good for as long as this stands still
+        self.readers: dict[Move, None] = {}  # copies under way
 
     def __len__(self) -> int:
         """How many allocations of the driver's live."""
@@ -316,6 +319,31 @@ class AddressSpace:
         if done != nbytes:
             at = (destination if far_writes else source) + max(done, 0)
             raise MemoryFault(gpu, at, nbytes, "pinned host memory that the process has unmapped or protected")
+
+    def before_write(self, low: int, end: int) -> None:
+        """Somebody writes into [low, end): copies under way that read there have read it before."""
+        for move in [move for move in self.readers if low < move.end and end > move.low]:
+            move.keep()
+
+    def read(self, gpu: int, address: int, nbytes: int) -> bytes:
+        """As a copy reads them."""
+        out = bytearray(nbytes)
+        near = ffi.from_buffer(out)
+        from_ = self.place(gpu, address, nbytes, write=False)
+        if not from_.foreign:
+            C.memmove(near, ffi.cast("void *", from_.pointer), nbytes)
+        elif _through_kernel(C.process_vm_readv, near, from_.pointer, nbytes) != nbytes:
+            raise MemoryFault(gpu, address, nbytes, "pinned host memory that the process has unmapped or protected")
+        return out  # type: ignore[return-value]  # a buffer
+
+    def write(self, gpu: int, address: int, data: bytes) -> None:
+        """As a copy writes them."""
+        near = ffi.from_buffer(data)
+        to = self.place(gpu, address, len(data), write=True)
+        if not to.foreign:
+            C.memmove(ffi.cast("void *", to.pointer), near, len(data))
+        elif _through_kernel(C.process_vm_writev, near, to.pointer, len(data)) != len(data):
+            raise MemoryFault(gpu, address, len(data), "pinned host memory that the process has unmapped or protected")
 
     @staticmethod
     def reachable(address: int, nbytes: int, write: bool) -> bool:

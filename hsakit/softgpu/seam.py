@@ -1,8 +1,8 @@
 """Where the node meets the real libraries: the calls by which the thunk and the runtime reach the kernel driver.
 
 ``open``, ``ioctl``, ``fopen``, ``opendir`` and the few libdrm functions they use are answered for the driver's paths
-and descriptors and passed on for everything else.  Memory maps need no help: our file descriptors are real files whose
-bytes are the node's.
+and descriptors, ``clock_gettime`` for the clock that the runtime takes for its system time, and passed on for all else.
+Memory maps need no help: our file descriptors are real files whose bytes are the node's.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ KFD = b"/dev/kfd"
 RENDER = re.compile(rb"/dev/dri/renderD(\d+)$")
 TOPOLOGY = b"/sys/devices/virtual/kfd/kfd/topology"
 RUNTIME, THUNK = ("libhsa-runtime64.so",), ("libhsakmt.so",)
+BOOTTIME = 7  # CLOCK_BOOTTIME, which the runtime takes for its system time
 KFD_IOCTL_TYPE = ord("K")
 LAST_HANDLERS = 0.5  # seconds that the end of the process waits for them
 # How the libraries give things back.  At the end they get a function of C's that returns 0, and looks at no argument.
@@ -86,6 +87,7 @@ class Seam:
             "ioctl": ("int(int, unsigned long, void *)", self._ioctl),
             "fopen": ("void *(const char *, const char *)", self._fopen),
             "opendir": ("void *(const char *)", self._opendir),
+            "clock_gettime": ("int(int, struct timespec *)", self._clock_gettime),
             "dlsym": ("void *(void *, const char *)", self._dlsym),
             "drmOpenRender": ("int(int)", self._drm_open_render),
             "drmClose": ("int(int)", self._drm_close),
@@ -196,6 +198,12 @@ class Seam:
         if self._interrupt is not None and thread == self._main:
             _leaving = self._raise_later()
         return result
+
+    def _clock_gettime(self, clock: int, now) -> int:
+        if clock != BOOTTIME:
+            return C.clock_gettime(clock, now)
+        now.seconds, now.nanoseconds = divmod(self._driver.read_clock(), 1_000_000_000)
+        return 0
 
     # -- libdrm ----------------------------------------------------------------------------------------------------
 

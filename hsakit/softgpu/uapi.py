@@ -102,6 +102,7 @@ LIBC = """
 struct dl_phdr_info { uint64_t dlpi_addr; const char *dlpi_name; const void *dlpi_phdr; uint16_t dlpi_phnum; };
 int dl_iterate_phdr(int (*callback)(struct dl_phdr_info *, size_t, void *), void *data);
 struct iovec { void *iov_base; size_t iov_len; };
+struct timespec { int64_t seconds, nanoseconds; };
 ssize_t process_vm_readv(int pid, struct iovec *, unsigned long, struct iovec *, unsigned long, unsigned long);
 ssize_t process_vm_writev(int pid, struct iovec *, unsigned long, struct iovec *, unsigned long, unsigned long);
 void *mmap(void *, size_t, int, int, int, int64_t);
@@ -117,6 +118,7 @@ void *opendir(const char *path);
 void *dlsym(void *handle, const char *name);
 void *memmove(void *, const void *, size_t);
 int sched_yield(void);
+int clock_gettime(int clock, struct timespec *now);
 int on_exit(void (*function)(int status, void *argument), void *argument);
 int __cxa_atexit(void (*function)(void *), void *argument, void *library);
 int fflush(void *stream);

@@ -1,8 +1,9 @@
-"""A node without the libraries above it and without its thread: queues are stepped by hand, one turn at a time."""
+"""A node without the libraries above it and without its thread: its clock is moved by hand."""
 
 from __future__ import annotations
 
 import mmap
+import time
 
 from hsakit.softgpu.aql import AqlQueue
 from hsakit.softgpu.driver import Driver
@@ -15,8 +16,22 @@ class Bench:
     def __init__(self):
         self.driver = Driver(load())
         self.driver.processor.halt()
+        self.driver.processor._halt = False  # from here on it is moved by hand
         self.space = self.driver.space
         self._kept = []
+        self._refused = []
+        self.driver.processor.refuse = lambda _queue, refused: self._refused.append(refused)
+
+    def step(self, queue) -> bool:
+        """Let happen all that can, the queue's doorbell having been rung.  False if the queue did not move; raises what
+        the queue refuses."""
+        driver, before = self.driver, queue._read
+        driver.processor.at(queue, 0, queue.advance)
+        while driver.processor.turn() or driver.timeline.next is not None:
+            time.sleep(20e-6)
+        if self._refused:
+            raise self._refused.pop()
+        return queue._read != before
 
     def memory(self, nbytes: int, gpus=range(8), **where) -> tuple[int, object]:
         """Memory of this process as an allocation of the node: (address, its bytes)."""

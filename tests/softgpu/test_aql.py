@@ -22,6 +22,7 @@ class ByHand:
     """A queue whose packets are written and stepped by hand, and words of memory for its signals."""
 
     def __init__(self, bench, packets: int = 8):
+        self._bench = bench
         self.queue, self.ring, self.read = bench.aql(packets)
         self.base, data = bench.memory(4096)
         self.words = memoryview(data).cast("B").cast("Q")
@@ -40,7 +41,7 @@ class ByHand:
         self.ring[at : at + 64] = bytes_
 
     def step(self) -> bool:
-        return self.queue.step(64)
+        return self._bench.step(self.queue)
 
 
 @pytest.fixture
@@ -209,8 +210,10 @@ def test_memory_that_is_freed_under_a_queue_is_a_fault(bench, hand):
     bench.space.remove(bench.space.find(hand.base))
     with pytest.raises(MemoryFault):
         hand.step()
+    hand = ByHand(bench)
     ring = bench.space.find(hand.queue._ring_at)
     bench.space.remove(ring)
+    hand.queue.ring_doorbell(0)
     with pytest.raises(MemoryFault) as caught:
         hand.step()
     assert caught.value.address == ring.start

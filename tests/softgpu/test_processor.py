@@ -23,15 +23,19 @@ def test_two_queues_that_wait_for_each_other_in_turn_both_finish(raw):
 def test_a_long_copy_does_not_hold_up_the_other_queues(raw):
     size = 256 << 20
     source, _ = raw.host(size)
-    device = raw.allocate(raw.gpus[1], size)
-    copied = raw.copy(device, raw.gpus[1], source, raw.cpu, size)
-    queue = raw.queue(raw.gpus[0])
-    assert raw.wait(queue.barrier()) == 0
-    held_up = raw.load(copied)
-    assert raw.wait(copied, 60) == 0
+    device, queue = raw.allocate(raw.gpus[1], size), raw.queue(raw.gpus[0])
+    raw.check("profiling", raw.lib.hsa_amd_profiling_async_copy_enable(True))
+    gate = raw.signal()
+    copied = raw.copy(device, raw.gpus[1], source, raw.cpu, size, after=[gate])
+    passed = queue.barrier([gate])
+    raw.store(gate, 0)
+    assert raw.wait(passed) == raw.wait(copied, 60) == 0
+    time_of_copy = raw.ffi.new("hsa_amd_profiling_async_copy_time_t *")
+    raw.check("time", raw.lib.hsa_amd_profiling_get_async_copy_time(copied, time_of_copy))
+    end_of_barrier = raw.view(passed + 40, 8).view(np.uint64)[0] * 10  # ticks of 10 ns
+    assert end_of_barrier + 1_000_000 < time_of_copy.end
     raw.free(device)
     raw.free(source)
-    assert held_up == 1, "the copy was over first: make it longer"
 
 
 def test_an_idle_node_costs_next_to_nothing(raw):
@@ -93,16 +97,16 @@ def test_signals_are_counted_down_beside_other_threads(raw):
 class Stuck:
     """A queue that raises."""
 
-    kind, gpu, pending, halted = "SDMA", 3, True, False
+    id, call, gpu, closed, halted = 1, "packet", 3, False, False
 
-    def step(self, budget):
+    def ring(self, value):
         raise ZeroDivisionError
+
+    def halt(self):
+        self.halted = True
 
     def describe(self):
         return "queue under test"
-
-    def ring_doorbell(self, value):
-        pass
 
 
 def test_a_mistake_in_the_node_is_hung_hardware_and_not_a_hung_application(bench, caplog):

@@ -263,7 +263,7 @@ class _System:
         constants, egress = self._sharing.constants, self._sharing.egress
         speeds = [0.0] * self._kinds
         for kind, ends, rate in self._copies:
-            speeds[kind] = rate / max([x[c] for c in ends])
+            speeds[kind] = rate / max([1.0, *[x[c] for c in ends]])  # from the host to itself there are none
         for kind, home, ends, compute, own, wire, delay in self._streams:
             near = x[home]
             far = max([near, *[x[c] for c in ends]])

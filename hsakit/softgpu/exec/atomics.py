@@ -41,9 +41,12 @@ def atomic(instruction: Instruction):
     def step(g):
         if not g.lanes.any():
             return
-        found = access(g, active(g, address.lanes(g)), operation, operands_of(g, data, operation, count))
+        at = active(g, address.lanes(g))
+        found = access(g, at, operation, operands_of(g, data, operation, count))
+        words = np.ascontiguousarray(found).view(np.uint32).reshape(len(found), operation.nbytes // 4)
         if target is not None:
-            scatter_registers(g, target, found.view(np.uint32).reshape(len(found), operation.nbytes // 4))
+            scatter_registers(g, target, words)
+        g.w.look(g, instruction.address, at, words, operation.nbytes)
 
     return step
 
@@ -56,7 +59,7 @@ _CELLS = (_global_cells, lds_cells, scratch_cells)  # by kind of memory
 
 
 def _global(g, at: np.ndarray, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
-    return update(g.w, _global_cells(g, at, operation.nbytes), operation, data)
+    return update(_global_cells(g, at, operation.nbytes), operation, data)
 
 
 def _flat(g, at: np.ndarray, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
@@ -67,5 +70,5 @@ def _flat(g, at: np.ndarray, operation: Operation, data: list[np.ndarray]) -> np
     for kind, lanes, part, local in parts:
         with lanes_of_group(lanes):
             cells = _CELLS[kind](part, local, operation.nbytes)
-        found[lanes] = update(g.w, cells, operation, [d[lanes] for d in data])
+        found[lanes] = update(cells, operation, [d[lanes] for d in data])
     return found

@@ -1,23 +1,31 @@
-"""Some workgroups of a kernel, resident together: their waves advance as far as they get in one turn.
+"""Some workgroups of a kernel, resident together: their waves advance, each to where it next meets other agents.
 
-Waves at the smallest program counter go first, up to where others stand: that is how they meet again after a branch
-took them apart.  A group that only goes round (a wait for another wave's flag) gives way to the others after a while.
+There (an atomic, a flag, a release, a look at the clock) it stops until the time has passed that everything up to there
+takes; so a kernel is executed in segments.  Waves at the smallest program counter go first, up to where others stand:
+that is how they meet again after a branch took them apart.  A group that only goes round (a wait for another wave's
+word in LDS) gives way to the others after a while.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..memory import MemoryFault
 from .memory import LaneFault
-from .program import INDEXED, JUMP, WAIT, YIELD, IllegalInstruction, Program
-from .state import AT_BARRIER, ENDED, LANES, RUNNING, Group, Waves
+from .program import CLOCKS, INDEXED, JUMP, WAIT, IllegalInstruction, Program
+from .state import AT_BARRIER, ENDED, LANES, RUNNING, STOPPED, Group, Waves
+from .trace import Trace
 
-DONE, MORE, IDLE = "done", "more", "idle"
+# How a segment ends: all waves ended; those left stopped; they stopped, and only waited for others; or it got long
+DONE, STOP, PARKED, MORE = "done", "stop", "parked", "more"
 PATIENCE = 256  # jumps until others get their turn
-LOOP = 16  # jumps that a loop which waits may have
+BUDGET = 1 << 15  # instructions of a segment
+FEW = 1 << 12  # and of one in which some waves have stopped: the others may wait for them
+TURN = 0.002  # seconds until the node's other business is looked at
 FOREVER = 1 << 62
 
 
@@ -30,100 +38,131 @@ class WaveError(Exception):
         self.workgroup, self.wave = workgroup, wave
 
 
-class Batch:
-    def __init__(self, program: Program, waves: Waves, workgroups: np.ndarray):
-        """``workgroups``: the place (x, y, z) in the grid of every workgroup."""
-        self._program, self.waves, self.workgroups = program, waves, workgroups
-        self.idle = False  # after its last turn, all that runs was waiting
-        self._resting: set[int] = set()  # where groups stand that gave way in this turn
-        self._waiting = np.zeros(waves.n, bool)  # waves that gave way since anything happened
-        self._seen = 0  # the progress then
-        self._waits = self._jumps = self._moves = 0
-        self._after: int | None = None  # run the group above this address next, for fairness
+def _nothing() -> None:
+    pass
 
-    def run(self, until: float) -> str:
-        """Advance until everything ended (DONE), the time is over (MORE), or all that runs is waiting (IDLE)."""
-        self._resting.clear()
+
+class Batch:
+    def __init__(self, program: Program, waves: Waves, workgroups: np.ndarray, numbers: list[int] | None = None,
+                 dispatch: object = None):  # fmt: skip
+        """``workgroups``: the place (x, y, z) in the grid of every workgroup; ``numbers``: in the dispatch."""
+        self.dispatch = dispatch
+        self._program, self.workgroups = program, workgroups
+        self.waves: Any = waves  # Waves; Ended when it was told so
+        self.numbers = list(range(len(workgroups))) if numbers is None else numbers
+        self.outcome = MORE  # of the last segment
+        self.trace: Trace | None = None
+        self._granted = np.zeros(waves.n, bool)  # may go on from where they stopped
+        self._any_granted = False
+        self._budget = self._jumps = 0
+        self._after: int | None = None  # run the group above this address next, for fairness
+        self._look_up = 0.0
+
+    def run(self, meanwhile: Callable[[], None] = _nothing, budget: int = BUDGET) -> str:
+        """Execute a segment; how it ended.  ``meanwhile`` is called every few milliseconds."""
+        self.outcome = self._run(meanwhile, budget)
+        return self.outcome
+
+    def _run(self, meanwhile: Callable[[], None], budget: int) -> str:
+        self._meanwhile, self._look_up = meanwhile, time.perf_counter() + TURN
+        self._budget = budget
+        w = self.waves
+        self._granted = w.status == STOPPED
+        self._any_granted = bool(self._granted.any())
+        w.status[self._granted] = RUNNING
+        any_stopped = False
         with np.errstate(all="ignore"):
             while True:
-                running = np.flatnonzero(self.waves.status == RUNNING)
+                running = np.flatnonzero(w.status == RUNNING)
                 if not len(running):
-                    return DONE
-                chosen = self._choose(running)
-                if chosen is None:
-                    if not self._news():
-                        return IDLE
-                    self._resting.clear()
-                    continue
-                group, pc, limit = chosen
-                outcome = self._run_group(group, pc, limit, group.n == len(running), until)
+                    return self._outcome()
+                if not any_stopped and len(running) < w.n and (w.status == STOPPED).any():
+                    any_stopped = True
+                    self._budget = min(self._budget, FEW)
+                group, pc, limit = self._choose(running)
+                outcome = self._run_group(group, pc, limit, group.n == len(running))
                 if outcome == WAIT:
-                    self._waits += 1
                     self._release_barriers()
-                elif outcome == YIELD:
-                    self._news()
-                    self._moves, self._waiting[group.sel] = 0, True
-                    self._resting.add(int(self.waves.pc[group.sel][0]))
                 elif outcome == JUMP:
                     self._jumps += 1
                     if self._jumps > PATIENCE:
                         self._jumps, self._after = 0, pc
-                        self._resting.clear()
-                if time.perf_counter() > until:
-                    return MORE if self._news() or not self._waiting[running].all() else IDLE
+                if self._budget <= 0:
+                    return MORE
+                if time.perf_counter() > self._look_up:
+                    self._pause()
 
-    def _news(self) -> bool:
-        """Whether anything happened, since it was last asked, that a group may have waited for; or one works on."""
-        seen, self._seen = self._seen, self.waves.writes + self._waits
-        if seen == self._seen and self._moves < LOOP:
-            return False
-        self._moves = 0
-        self._waiting[:] = False
-        return True
+    def _pause(self) -> None:
+        self._meanwhile()
+        self._look_up = time.perf_counter() + TURN
 
-    def _choose(self, running: np.ndarray) -> tuple[Group, int, int] | None:
-        """The group to run next, where it stands, and up to where; None if all of them rest."""
+    def _outcome(self) -> str:
+        w = self.waves
+        stopped = w.status == STOPPED
+        if not stopped.any():
+            return DONE
+        waits = w.idle[stopped].all() and not w.memory.holds_back and not self._at_clock(stopped) and w.unchanged()
+        return PARKED if waits else STOP
+
+    def _at_clock(self, stopped: np.ndarray) -> bool:
+        """Those wait for time, and not only for others."""
+        pcs = np.unique(self.waves.pc[stopped]).tolist()
+        return any(self._program.entry(pc).instruction.name in CLOCKS for pc in pcs)
+
+    @property
+    def ended(self) -> np.ndarray:
+        """bool [workgroups]: those of which all waves have ended."""
+        if self.outcome == DONE:
+            return np.ones(len(self.workgroups), bool)
+        alive = np.bincount(self.waves.workgroup[self.waves.status != ENDED], minlength=len(self.workgroups))
+        return alive == 0
+
+    def _choose(self, running: np.ndarray) -> tuple[Group, int, int]:
+        """The group to run next, where it stands, and up to where."""
         pcs = self.waves.pc[running]
-        awake = pcs
-        if self._resting:
-            awake = pcs[~np.isin(pcs, list(self._resting))]
-            if not len(awake):
-                return None
-        pc = int(awake.min())
+        pc = int(pcs.min())
         if self._after is not None:
-            higher = awake[awake > self._after]
+            higher = pcs[pcs > self._after]
             pc = int(higher.min()) if len(higher) else pc
             self._after = None
         above = pcs[pcs > pc]
         at = running[pcs == pc]
+        if self._any_granted:  # those that may go on, before those that came here since
+            first_of_all = at[self._granted[at]]
+            at = first_of_all if len(first_of_all) else at
         first, last = int(at[0]), int(at[-1])
         sel = slice(first, last + 1) if last - first + 1 == len(at) else at
         return Group(self.waves, sel), pc, int(above.min()) if len(above) else FOREVER
 
-    def _run_group(self, group: Group, pc: int, limit: int, alone: bool, until: float) -> str | None:
+    def _run_group(self, group: Group, pc: int, limit: int, alone: bool) -> str | None:
         entry_of = self._program.entry
-        w, steps = self.waves, 0
-        writes, polls = w.writes, w.polls
+        w, steps, n, executed = self.waves, 0, group.n, self.waves.executed
+        granted = False
+        if self._any_granted and self._granted[group.sel].all():
+            granted, self._granted[group.sel] = True, False
+            self._any_granted = bool(self._granted.any())
         try:
             while True:
-                step, next_, _instruction = entry_of(pc)
+                step, next_, _instruction, stops = entry_of(pc)
+                if stops and not granted:
+                    w.pc[group.sel], w.status[group.sel] = pc, STOPPED
+                    return WAIT
+                granted = False
                 outcome = step(group)
                 steps += 1
+                executed[pc] = executed.get(pc, 0) + n
                 if outcome is None:
                     pc = next_
                     if pc == limit or steps & 0xFFF == 0:  # of a long straight run the time is looked at, too
                         w.pc[group.sel] = pc
                         return None
                 elif outcome.__class__ is int:  # where all of them jump to
-                    self._moves += 1
-                    back, pc = outcome <= pc, outcome
-                    if back and w.polls != polls and w.writes == writes:
-                        w.pc[group.sel] = pc
-                        return YIELD
-                    if not alone or time.perf_counter() > until:
+                    pc = outcome
+                    if not alone or steps >= self._budget:
                         w.pc[group.sel] = pc
                         return JUMP
-                    writes, polls = w.writes, w.polls
+                    if time.perf_counter() > self._look_up:
+                        self._pause()
                 else:
                     return outcome
         except (LaneFault, IllegalInstruction) as exc:
@@ -135,6 +174,7 @@ class Batch:
             raise self._error(why, group, pc) from exc
         finally:
             w.steps += steps
+            self._budget -= steps
 
     def _error(self, exc: LaneFault | IllegalInstruction, group: Group, pc: int) -> WaveError:
         at = exc.wave or 0  # in the group

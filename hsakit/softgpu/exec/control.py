@@ -6,7 +6,7 @@ import numpy as np
 
 from .decode import EXEC, VCC, Instruction
 from .operands import scalar
-from .program import JUMP, WAIT, YIELD, IllegalInstruction, op
+from .program import JUMP, WAIT, IllegalInstruction, op
 from .state import AT_BARRIER, ENDED
 
 
@@ -111,16 +111,16 @@ def s_barrier(instruction):
 
 @op("s_sleep")
 def s_sleep(instruction):
+    clocks = 64 * (instruction.operands[0].value & 0x7F)
+
     def step(g):
-        g.w.pc[g.sel] = instruction.next
-        g.w.sleep()
-        return YIELD
+        g.w.slept[g.sel] += clocks
 
     return step
 
 
-# Memory is coherent and every access is done when its instruction is: counters, caches and priorities have nothing to
-# wait for.  Messages to the host and profiling marks go nowhere.
+# Every access is done when its instruction is, and what the caches of hardware may keep back is in the store log:
+# counters and priorities have nothing to wait for.  Messages to the host and profiling marks go nowhere.
 @op(
     "s_nop",
     "s_waitcnt",
@@ -149,11 +149,17 @@ def nothing(_instruction):
 @op("buffer_wbl2", "buffer_inv", "buffer_invl2")
 def fence(instruction):
     scope = {"sc0", "sc1"} & set(instruction.text.split())
-    if scope and len(scope) < 2 or instruction.name == "buffer_inv" and not scope:
-        return lambda g: None
-    if instruction.name == "buffer_wbl2":
-        return lambda g: g.w.memory.publish()
-    return lambda g: g.w.memory.acquire()
+    within = bool(scope) and len(scope) < 2 or instruction.name == "buffer_inv" and not scope  # this GPU
+    if instruction.name != "buffer_wbl2":
+        return lambda g: None if within else g.w.memory.acquire()
+
+    # Before this one waves stop, see :func:`.program.stops`; what they stored is visible when they go on.
+    def release(g):
+        g.w.memory.release()
+        if not within:
+            g.w.memory.publish()
+
+    return release
 
 
 @op("s_trap")

@@ -1,8 +1,8 @@
-"""A kernel dispatch: from an AQL packet and a kernel descriptor to waves with their registers set up.
+"""A kernel dispatch: from an AQL packet and a kernel descriptor to waves with their registers set up, and on.
 
-Workgroups are handed to the XCCs in turn, and within an XCC to the CUs that the queue's mask allows, in turn
-(round robin, as the hardware's dispatchers do).  Waves are executed in batches: as many at once as numpy likes, more
-when what is resident only waits for others, up to what the part can hold.
+The machine of the clock (:mod:`..clock`) says which workgroups become resident where and when, and when a segment's
+time is over; here they are executed, and what that costs is counted.  They run in batches, as many waves at once as
+numpy likes.
 
 Sources: LLVM's AMDGPU usage guide (kernel descriptor, initial register state); HSA specification (dispatch packet).
 """
@@ -10,25 +10,36 @@ Sources: LLVM's AMDGPU usage guide (kernel descriptor, initial register state); 
 from __future__ import annotations
 
 import struct
-import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..clock import PARKED, Cost
 from ..uapi import ffi
-from . import families  # noqa: F401  (defines the instructions)
-from .batch import DONE, IDLE, Batch, WaveError
+from . import batch as batches
+from . import (
+    costing,
+    families,  # noqa: F401  (defines the instructions)
+)
+from .batch import Batch, WaveError
 from .buffer import SCRATCH_BUFFER
+from .log import StoreLog
 from .memory import LaneMemory
+from .placement import Placement
 from .program import Program
+from .residents import Residents
+from .signature import signature
 from .state import EXEC, LANES, Waves
 from .symbols import kernel_name
+from .tally import Count
+from .trace import Trace
 
 if TYPE_CHECKING:
+    from ..clock import Cohort
     from ..driver import Driver
 
 WAVES_AT_ONCE = 512  # numpy is at its best from 128 to 512 waves
-TURN = 0.002  # seconds a dispatch runs before the other queues get their turn
 MAX_WORKGROUP = 1024
 REGISTERS = 512  # vector registers of a lane that the waves of a SIMD share (CDNA 2 and 3)
 
@@ -65,31 +76,33 @@ class Descriptor:
 
 
 class Dispatch:
-    """One AQL kernel dispatch packet in execution."""
+    """One AQL kernel dispatch packet in execution: a job of the clock's machine, but for what its end means."""
 
     def __init__(self, driver: Driver, program: Program, gpu: int, packet: bytes, packet_address: int, queue: int,
-                 placement):  # fmt: skip
+                 placement: Placement, meanwhile: Callable[[], None] = lambda: None):  # fmt: skip
+        """``meanwhile`` is called every few milliseconds of execution; what it raises ends that."""
         self._driver, self._program, self._gpu = driver, program, gpu
-        self._space = driver.space
+        self._space, self._meanwhile = driver.space, meanwhile
         (self._setup, wx, wy, wz, _, gx, gy, gz, self._private, self._group, self.kernel_object, self._kernarg) = (
             struct.unpack_from("<H3HH3I2I2Q", packet, 2)
         )
         self._packet_address, self._queue = packet_address, queue
         self._workgroup, self._grid = (wx, wy, wz), (gx, gy, gz)
-        self._placement = placement  # (xcc, se, cu) of the n-th workgroup
+        self._placement = placement
         self._check()
         raw = bytes(ffi.buffer(self._space.pointer(gpu, self.kernel_object, 64, write=False), 64))
         self._descriptor = Descriptor(self.kernel_object, raw)
         self._counts = [-(-g // w) for g, w in zip(self._grid, self._workgroup)]
-        self._total = self._counts[0] * self._counts[1] * self._counts[2]
-        self._next = 0
-        self._batches: list[Batch] = []
-        self._memory = LaneMemory(driver.space, gpu, driver.coherence)
-        self._spare: list[Waves] = []
         self._shapes: dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]] = {}
-        self._places = driver.spec.gpu.total_cus * self._places_of_cu()
-        self._resident = 0  # workgroups
-        self.steps = 0
+        self.workgroups = self._counts[0] * self._counts[1] * self._counts[2]
+        self.per_cu = self._places_of_cu()
+        self.cus = placement.allowed
+        geometry = (self._grid, self._workgroup, self._group, self._private, tuple(self.cus))
+        self._signature = signature(self._space, gpu, raw, self._descriptor.entry, geometry, self._kernarg)
+        self._known = driver.executor.known
+        self._reuse: costing.Reuse | None = self._known.get(self._signature)
+        on_an_xcc = sum(cus.bit_count() for cus in self.cus) / len(self.cus) * self.per_cu
+        self._together = min(on_an_xcc, self.workgroups / len(self.cus))
 
     def describe(self, error: WaveError) -> str:
         """Where and why a wave stopped, for the queue's error."""
@@ -124,43 +137,105 @@ class Dispatch:
             )
         return min(slots // waves, (part.lds_kib << 10) // max(self._group, 1))
 
-    def step(self) -> tuple[bool, bool]:
-        """One turn: (finished, whether anything moved but waiting)."""
-        moved = False
-        if all(batch.idle for batch in self._batches):
-            moved = self._admit()
-        for batch in list(self._batches):
-            outcome = batch.run(time.perf_counter() + TURN / len(self._batches))
-            batch.idle = outcome == IDLE
-            moved |= not batch.idle
-            if outcome == DONE:
-                self._batches.remove(batch)
-                self.steps += batch.waves.steps
-                self._resident -= len(batch.workgroups)
-                self._spare.append(batch.waves)
-        return not self._batches and self._next == self._total, moved
+    # -- a job of the machine --------------------------------------------------------------------------------------
 
-    # -- admission -------------------------------------------------------------------------------------------------
+    def begin(self, cohort: Cohort):
+        """These workgroups have just become resident."""
+        residents = cohort.data = Residents()
+        return self._segment(cohort, residents, self._make_batches(cohort, residents), first=True)
 
-    def _admit(self) -> bool:
-        """Make the next workgroups resident."""
-        members: list[tuple[tuple[int, int, int], np.ndarray, np.ndarray]] = []
+    def _make_batches(self, cohort: Cohort, residents: Residents) -> Iterator[Batch]:
+        """One after the other: most end in their first segment, and the next takes its registers."""
+        members: list[tuple[int, int]] = []
         waves = 0
-        while self._next < self._total:
-            x = self._next % self._counts[0]
-            y = self._next // self._counts[0] % self._counts[1]
-            z = self._next // (self._counts[0] * self._counts[1])
-            ids, exec_ = self._shape((x, y, z))
-            if members and waves + len(exec_) > WAVES_AT_ONCE or self._resident + len(members) == self._places:
-                break
-            members.append(((x, y, z), ids, exec_))
-            waves += len(exec_)
-            self._next += 1
-        if not members:
-            return False
-        self._batches.append(self._make_batch(members, waves))
-        self._resident += len(members)
-        return True
+        order = sorted((number, position) for position, (number, _, _) in enumerate(cohort.placed))
+        traced = [] if self._reuse else self._neighbours([number for number, _ in order])
+        order.sort(key=lambda member: member[0] not in traced)  # those first, so that one batch has them
+        for number, position in order:
+            n = len(self._shape(self._place_in_grid(number))[1])
+            if waves and waves + n > WAVES_AT_ONCE:
+                yield residents.add(self._make_batch(cohort, members, traced))
+                members, waves, traced = [], 0, []
+            members.append((number, position))
+            waves += n
+        yield residents.add(self._make_batch(cohort, members, traced))
+
+    def _neighbours(self, numbers: list[int]) -> list[int | None]:
+        """The first workgroup, and those that differ from it by one in x, y or z."""
+        first, there = numbers[0], set(numbers)
+        x, y, z = self._place_in_grid(first)
+        steps = ((x, 1), (y, self._counts[0]), (z, self._counts[0] * self._counts[1]))
+        found: list[int | None] = [first]
+        for (at, step), count in zip(steps, self._counts):
+            found.append(first + step if at + 1 < count and first + step in there else None)
+        return found
+
+    def resume(self, cohort: Cohort):
+        """The last segment's time is over, or memory has changed that it waited for."""
+        residents = cohort.data
+        assert isinstance(residents, Residents)
+        mine = residents.of(cohort)
+        if any(batch.outcome == batches.STOP for batch in mine):
+            self._driver.processor.see_doorbells()
+            if self._driver.host.ahead:  # memory may already show what the host has yet to do
+                return Cost(delay_ps=float(self._driver.host.ahead))
+        self._unpark(mine)
+        for batch in mine:
+            batch.waves.memory.release()
+        self._driver.processor.wrote()
+        if residents.ended(cohort):
+            return None
+        return self._segment(cohort, residents, [batch for batch in mine if batch.outcome != batches.DONE])
+
+    def _segment(self, cohort: Cohort, residents: Residents, some: Iterable[Batch], first: bool = False):
+        count, mine = Count(), []
+        for batch in some:
+            mine.append(batch)
+            batch.run(self._meanwhile)
+            count.add(self._program, batch)
+            self._learn(batch)
+            if batch.outcome == batches.DONE:
+                self._put_back(batch)
+            elif batch.outcome == batches.PARKED:
+                self._driver.executor.parked[batch] = None
+        cost = costing.cost(
+            self._driver.spec,
+            self._driver.constants,
+            self._gpu,
+            count,
+            self._reuse or costing.ALONE,
+            (self._counts[0], self._counts[1], self._counts[2]),
+            self._together,
+            first,
+        )
+        self._driver.processor.wrote()
+        return residents.outcome(cohort, mine, cost, PARKED)
+
+    def _learn(self, batch: Batch) -> None:
+        """How the kernel's workgroups share what they load: from what some of them have loaded so far."""
+        trace = batch.trace
+        if trace is not None and (trace.loaded or trace.stored):
+            self._reuse = self._known[self._signature] = costing.reuse(self._space, self._gpu, trace)
+            batch.trace = batch.waves.trace = None
+
+    def _unpark(self, some: Iterable[Batch]) -> None:
+        for batch in some:
+            self._driver.executor.parked.pop(batch, None)
+
+    def forget(self) -> None:
+        """It was cancelled."""
+        parked = self._driver.executor.parked
+        self._unpark([batch for batch in parked if batch.dispatch is self])
+
+    def _put_back(self, batch: Batch) -> None:
+        """Give the registers to others; what is left of the batch is its stores."""
+        waves = batch.waves
+        self._driver.executor.registers.give(waves)
+        batch.waves = waves.ended()
+
+    def _place_in_grid(self, number: int) -> tuple[int, int, int]:
+        x, y = self._counts[:2]
+        return number % x, number // x % y, number // (x * y)
 
     def _shape(self, at: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
         """(packed work-item ids [waves, 64], EXEC [waves]) of a workgroup; those at the grid's edge are smaller."""
@@ -176,30 +251,24 @@ class Dispatch:
             self._shapes[size] = packed, mask
         return self._shapes[size]
 
-    def _waves(self, n: int) -> Waves:
-        for i, waves in enumerate(self._spare):
-            if waves.n == n:
-                del self._spare[i]
-                waves.status[:] = 0
-                waves.scc[:] = False
-                waves.steps = 0
-                return waves
-        return Waves(n, self._descriptor.vgprs, self._descriptor.agprs)
-
-    def _make_batch(self, members, n: int) -> Batch:
-        d, w = self._descriptor, self._waves(n)
-        w.memory, w.clock = self._memory, self._driver.ticks
+    def _make_batch(self, cohort: Cohort, members: list[tuple[int, int]], traced: list[int | None]) -> Batch:
+        """``members``: (workgroup, position in the cohort)."""
+        places = [self._place_in_grid(number) for number, _ in members]
+        shapes = [self._shape(at) for at in places]
+        counts = [len(exec_) for _, exec_ in shapes]
+        d = self._descriptor
+        w = self._driver.executor.registers.take(sum(counts), d.vgprs, d.agprs)
+        w.memory, w.clock = LaneMemory(self._space, self._gpu, StoreLog(), self._driver.coherence), self._driver.ticks
         w.apertures = self._driver.apertures
         w.lds, w.lds_size = np.zeros((len(members), self._group + 15 & ~15), np.uint8), self._group
         private = max(self._private, d.private_size)
-        w.scratch = np.zeros((n, LANES, private + 3 & ~3), np.uint8) if private else None
+        w.scratch = np.zeros((w.n, LANES, private + 3 & ~3), np.uint8) if private else None
         w.pc[:] = d.entry
         w.mode[:] = d.mode
-        counts = [len(exec_) for _, _, exec_ in members]
         w.workgroup[:] = np.repeat(np.arange(len(members)), counts)
-        w.vgpr[0] = np.concatenate([ids for _, ids, _ in members])
+        w.vgpr[0] = np.concatenate([ids for ids, _ in shapes])
         at = self._set_user_sgprs(w, private)
-        ids = np.repeat(np.array([m[0] for m in members], dtype=np.uint32), counts, axis=0)
+        ids = np.repeat(np.array(places, dtype=np.uint32), counts, axis=0)
         for axis in range(3):
             if d.workgroup_ids[axis]:
                 w.sgpr[at] = ids[:, axis]
@@ -208,15 +277,19 @@ class Dispatch:
             if wanted:
                 w.sgpr[at] = 0
                 at += 1
-        first = self._next - len(members)
-        placed = np.array([self._placement(first + i) for i in range(len(members))], dtype=np.uint32)
+        cus = [cohort.placed[position][1:] for _, position in members]
+        placed = np.array([(xcc, *self._placement.cus[xcc][cu]) for xcc, cu in cus], dtype=np.uint32)
         xcc, se, cu = np.repeat(placed, counts, axis=0).T
         w.xcc_id[:] = xcc
         w.hw_id[:] = cu << np.uint32(8) | se << np.uint32(13)  # CU_ID in bits 8-11, SE_ID in bits 13-15
-        group_exec = np.concatenate([exec_ for _, _, exec_ in members])
+        group_exec = np.concatenate([exec_ for _, exec_ in shapes])
         w.sgpr[EXEC], w.sgpr[EXEC + 1] = group_exec.astype(np.uint32), (group_exec >> np.uint64(32)).astype(np.uint32)
         w.lanes[:] = np.unpackbits(group_exec.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").view(bool)
-        return Batch(self._program, w, np.array([place for place, _, _ in members]))
+        batch = Batch(self._program, w, np.array(places), [number for number, _ in members], self)
+        if traced:
+            where = {number: i for i, number in enumerate(batch.numbers)}
+            batch.trace = w.trace = Trace(w.workgroup, [None if t is None else where.get(t) for t in traced])
+        return batch
 
     def _set_user_sgprs(self, w: Waves, private: int) -> int:
         """The user SGPRs in their fixed order; returns where the system SGPRs begin."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from .batch import Batch
+from .costing import Reuse
 from .dispatch import EC_DIM_INVALID, BadDispatch, Dispatch
 from .placement import placement
 from .program import Program
+from .state import Registers
 
 if TYPE_CHECKING:
     from ..driver import Driver
@@ -16,15 +20,19 @@ if TYPE_CHECKING:
 class Executor:
     def __init__(self, driver: Driver):
         self._driver = driver
+        self.parked: dict[Batch, None] = {}  # of all kernels, those that only wait
+        self.registers = Registers()
+        self.known: dict[bytes, Reuse] = {}  # by signature, how a kernel's workgroups share what they load
         self._programs: dict[int, Program] = {}
         self._placement = lru_cache(maxsize=256)(lambda mask: placement(driver.spec.gpu, mask))
 
-    def launch(self, gpu: int, packet: bytes, packet_address: int, queue: int, cu_mask: bytes | None) -> Dispatch:
-        """Begin the dispatch in ``packet``.  Raises BadDispatch for one that no part could run."""
+    def launch(self, gpu: int, packet: bytes, packet_address: int, queue: int, cu_mask: bytes | None,
+               meanwhile: Callable[[], None]) -> Dispatch:  # fmt: skip
+        """The dispatch in ``packet``.  Raises BadDispatch for one that no part could run."""
         place = self._placement(cu_mask)
         if place is None:
             raise BadDispatch("the queue's CU mask leaves an XCC no CU: its workgroups would never run", EC_DIM_INVALID)
-        return Dispatch(self._driver, self._program(gpu), gpu, packet, packet_address, queue, place)
+        return Dispatch(self._driver, self._program(gpu), gpu, packet, packet_address, queue, place, meanwhile)
 
     def _program(self, gpu: int) -> Program:
         program = self._programs.get(gpu)

@@ -87,7 +87,6 @@ def lds_load(g, offsets: np.ndarray, nbytes: int, add: int = 0) -> np.ndarray:
 
 
 def lds_store(g, offsets: np.ndarray, values: np.ndarray, nbytes: int, add: int = 0) -> None:
-    g.w.writes += 1
     memory, index = _elements(g, lds_places(g, offsets, nbytes, add), nbytes)
     if nbytes < 4:
         values = values.astype(VIEWS[nbytes])

@@ -61,7 +61,7 @@ def ds_atomic(instruction: Instruction):
             return
         values = [operands_of(g, o, operation, 1)[0] for o in data]
         cells = lds_cells(g, active(g, g.v(address.index)), operation.nbytes, add)
-        found = update(g.w, cells, operation, values)
+        found = update(cells, operation, values)
         if target is not None:
             scatter_registers(g, target, found.view(U32).reshape(len(found), operation.nbytes // 4))
 
@@ -85,7 +85,7 @@ def ds_append(instruction: Instruction):
         part = g.among(first)
         cells = lds_cells(part, (g.s(M0) & U32(0xFFFF))[waves], 4, offset)
         found = np.zeros((g.n, 1), U32)
-        found[waves, 0] = update(g.w, cells, operation, [counts[waves]])
+        found[waves, 0] = update(cells, operation, [counts[waves]])
         g.set_v(target.index, found, target.kind)
 
     return step

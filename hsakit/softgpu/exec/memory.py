@@ -7,11 +7,14 @@ are.  Every lane's address is first looked up in the node's allocation table, in
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..coherence import Checker, Incoherent
 from ..memory import PAGE, AddressSpace, MemoryFault
 from ..uapi import ffi
+from .log import StoreLog
 from .rmw import Cells
 from .state import LANES
 
@@ -20,6 +23,8 @@ _VIEWS = {
     size: _ALL[: len(_ALL) // size * size].view(dtype)
     for size, dtype in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64), (16, np.complex128))
 }
+
+HOST = -1  # where a GPU's number would stand
 
 _NARROW = {1: np.uint8, 2: np.uint16}
 # by a lane's bytes: what a whole wave reads from each byte on
@@ -41,13 +46,21 @@ class LaneFault(MemoryFault):
 
 
 class LaneMemory:
-    def __init__(self, space: AddressSpace, gpu: int, checker: Checker | None = None):
-        self._space, self._gpu, self._checker = space, gpu, checker
+    """``log``: holds back what is stored; None: stores are visible at once."""
+
+    def __init__(self, space: AddressSpace, gpu: int, log: StoreLog | None = None, checker: Checker | None = None):
+        self._space, self._gpu, self._log, self._checker = space, gpu, log, checker
         self.past_caches = False  # whether the access that comes is at a scope beyond this GPU's
+        self._low = self._end = 0  # the range of addresses that was looked up last
+        self._checked = True  # nobody can take that memory away unseen
+        # bytes that lanes asked for, by whose memory they are in (a GPU's number, or HOST)
+        self.loads: dict[int, int] = {}
+        self.stores: dict[int, int] = {}
 
     def load(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
         """Bytes at flat uint64 ``addresses``: an array [lanes, words] of uint32; below 4 bytes, zero-extended."""
         view, index = self._elements(addresses, nbytes, write=False)
+        self._own_stores()
         got = view[index]
         if nbytes < 4:
             return got.reshape(-1).view(_NARROW[nbytes]).astype(np.uint32)[:, None]
@@ -58,7 +71,12 @@ class LaneMemory:
         view, index = self._elements(addresses, nbytes, write=True)
         if nbytes < 4:
             values = values.astype(_NARROW[nbytes])
-        view[index] = np.ascontiguousarray(values).view(view.dtype).reshape(index.shape)
+        data = np.ascontiguousarray(values).view(view.dtype).reshape(index.shape)
+        if self._log is None:
+            view[index] = data
+        else:
+            data = data.copy() if nbytes == 4 else data  # it may be a register itself
+            self._hold(view, index, data, lambda: self._elements(addresses, nbytes, write=True))
 
     def load_waves(self, starts: np.ndarray, nbytes: int) -> np.ndarray | None:
         """As :meth:`load` for whole waves, whose lanes follow each other from ``starts`` on.  None if they are not in
@@ -66,6 +84,7 @@ class LaneMemory:
         at = self._waves(starts, nbytes, write=False)
         if at is None:
             return None
+        self._own_stores()
         got = _WAVES[nbytes][at].view(_NARROW.get(nbytes, np.uint32)).reshape(len(starts) * LANES, -1)
         return got if nbytes >= 4 else got.astype(np.uint32)
 
@@ -75,8 +94,61 @@ class LaneMemory:
         if at is None:
             return False
         values = values.astype(_NARROW[nbytes]) if nbytes < 4 else np.ascontiguousarray(values)
-        _WAVES[nbytes][at] = values.reshape(len(starts), -1).view(_WAVES[nbytes].dtype)[:, 0]
+        view = _WAVES[nbytes]
+        data = values.reshape(len(starts), -1).view(view.dtype)[:, 0]
+        if self._log is None:
+            view[at] = data
+        else:
+            data = data.copy() if nbytes == 4 else data  # it may be a register itself
+            self._hold(view, at, data, lambda: self._waves_again(starts, nbytes))
         return True
+
+    def peek(self, addresses: np.ndarray, nbytes: int, whole: bool) -> np.ndarray | None:
+        """What a load would find, without the load: nobody's traffic, and no order is checked."""
+        checker, loads, self._checker, self.loads = self._checker, self.loads, None, {}
+        try:
+            return self.load_waves(addresses, nbytes) if whole else self.load(addresses, nbytes)
+        finally:
+            self._checker, self.loads = checker, loads
+
+    def release(self) -> bool:
+        """Make visible what was stored.  False if that was nothing."""
+        if not self._log:
+            return False
+        self._log.apply()
+        return True
+
+    @property
+    def holds_back(self) -> bool:
+        return bool(self._log)
+
+    def _own_stores(self) -> None:
+        """A load sees what the same waves stored before."""
+        if self._log and self._log.holds(self._low, self._end):
+            self._log.apply()
+
+    def _hold(self, view: np.ndarray, index: np.ndarray, data: np.ndarray, again: Callable) -> None:
+        """``again`` looks the addresses up once more, where somebody may have taken the memory away meanwhile."""
+        generation, checked, space = self._space.generation, self._checked, self._space
+
+        low, end = self._low, self._end
+
+        def store():
+            where = (view, index) if checked and generation == space.generation else again()
+            if space.readers:
+                space.before_write(low, end)
+            where[0][where[1]] = data
+
+        assert self._log is not None
+        self._log.add(store, low, end, data.nbytes)
+
+    def _waves_again(self, starts: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+        at = self._waves(starts, nbytes, write=True)
+        if at is None:  # no longer one allocation: the first byte that is not there is a fault
+            lanes = (starts[:, None] + np.arange(LANES, dtype=np.uint64) * np.uint64(nbytes)).reshape(-1)
+            self._host_many(lanes, nbytes, write=True)
+            raise MemoryFault(self._gpu, int(starts[0]), nbytes, "memory that was replaced while stores to it waited")
+        return _WAVES[nbytes], at
 
     def _waves(self, starts: np.ndarray, nbytes: int, write: bool) -> np.ndarray | None:
         shift = self._one(starts, LANES * nbytes, write)
@@ -112,6 +184,8 @@ class LaneMemory:
         self.past_caches = True
         at = self._host(addresses, nbytes, write=True)
         self.past_caches = False
+        if self._space.readers:
+            self._space.before_write(self._low, self._end)
         first = self._space.find(int(addresses.min()))
         alone = first is not None and first.coarse and int(addresses.max()) < first.end
         return Cells(_VIEWS[nbytes], (at - PAGE) // nbytes, 0 if alone else PAGE)
@@ -146,7 +220,7 @@ class LaneMemory:
 
     def _one(self, addresses: np.ndarray, nbytes: int, write: bool) -> int | None:
         """From an address to where the host reaches it, if all of them are in one allocation, and accessible."""
-        low, end = int(addresses.min()), int(addresses.max()) + nbytes
+        low, end = self._low, self._end = int(addresses.min()), int(addresses.max()) + nbytes
         allocation = self._space.find(low)
         if (
             allocation is None
@@ -157,7 +231,13 @@ class LaneMemory:
             or (allocation.foreign and not self._space.reachable(low, end - low, write))
         ):
             return None
+        self._checked = not allocation.foreign
+        self._count(write, allocation.vram_of, len(addresses) * nbytes)
         return allocation.host - allocation.start
+
+    def _count(self, write: bool, vram_of: int | None, nbytes: int) -> None:
+        traffic, place = self.stores if write else self.loads, HOST if vram_of is None else vram_of
+        traffic[place] = traffic.get(place, 0) + nbytes
 
     def _host_many(self, addresses: np.ndarray, nbytes: int, write: bool) -> np.ndarray:
         """The same, page by page: lanes in several allocations, or some of them at fault."""
@@ -176,6 +256,11 @@ class LaneMemory:
                 except MemoryFault as fault:
                     raise LaneFault(fault, lane) from None
             raise
+        self._checked = False  # looked up once more, rather than remembered for each
+        for page, lanes in zip(pages.tolist(), np.bincount(inverse.reshape(-1)).tolist()):
+            allocation = self._space.find(page * PAGE)
+            assert allocation is not None  # it was found before
+            self._count(write, allocation.vram_of, lanes * nbytes)
         return addresses.view(np.int64) + shifts[inverse]
 
     def _check(self, address: int, nbytes: int, write: bool) -> None:

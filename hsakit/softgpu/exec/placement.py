@@ -1,27 +1,27 @@
-"""Which CU the n-th workgroup of a dispatch goes to: XCCs in turn, and in each XCC its enabled CUs in turn."""
+"""Which CUs a dispatch may go to, in the order in which workgroups are dealt to them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 from ..node import Gpu
 from .cus import decode
 
-Cu = tuple[int, int, int]  # XCC, shader engine, CU of it
+
+class Placement(NamedTuple):
+    cus: list[list[tuple[int, int]]]
+    """of each XCC, its CUs (shader engine, CU of it): the i-th is the i-th to be dealt to"""
+    allowed: list[int]
+    """of each XCC, those that the queue's mask leaves, a bit each"""
 
 
-def placement(part: Gpu, mask: bytes | None) -> Callable[[int], Cu] | None:
-    """The dealer for a queue with this mask (as the driver got it), or None if an XCC would get workgroups that it has
-    no CU for: every XCC gets its share, whatever the mask leaves it."""
-    by_xcc: list[list[Cu]] = [[] for _ in range(part.xccs)]
-    for cu in decode(mask, part):
-        by_xcc[cu[0]].append(cu)
-    if not all(by_xcc):
-        return None
-
-    def place(n: int) -> Cu:
-        turn, xcc = divmod(n, part.xccs)
-        own = by_xcc[xcc]
-        return own[turn % len(own)]
-
-    return place
+def placement(part: Gpu, mask: bytes | None) -> Placement | None:
+    """For a queue with this mask (as the driver got it); None if an XCC would get workgroups that it has no CU for:
+    every XCC gets its share, whatever the mask leaves it."""
+    cus: list[list[tuple[int, int]]] = [[] for _ in range(part.xccs)]
+    for xcc, engine, cu in decode(None, part):
+        cus[xcc].append((engine, cu))
+    allowed = [0] * part.xccs
+    for xcc, engine, cu in decode(mask, part):
+        allowed[xcc] |= 1 << cus[xcc].index((engine, cu))
+    return Placement(cus, allowed) if all(allowed) else None

@@ -17,9 +17,8 @@ from .decode import Decoder, Instruction, Undecodable
 # In a program counter: vector registers are indexed there (see :mod:`indexing`).
 INDEXED = 1 << 62
 
-# outcomes of a step, beside an address to which all waves jump: their program counters were set by the step; they wait;
-# they gave up their turn
-JUMP, WAIT, YIELD = "jump", "wait", "yield"
+# outcomes of a step, beside an address to which all waves jump: their program counters were set by the step; they wait
+JUMP, WAIT = "jump", "wait"
 
 Step = Callable
 REGISTRY: dict[str, Callable[[Instruction], Step]] = {}
@@ -55,10 +54,25 @@ def only(instruction: Instruction, *known: str) -> None:
         raise IllegalInstruction(f"{instruction.text}: modifier {', '.join(sorted(unknown))} is not implemented")
 
 
+COHERENT = {"glc", "sc1"}  # of an access beyond the workgroup's own cache: glc until gfx90a, sc1 since gfx942
+CLOCKS = ("s_memrealtime", "s_memtime")
+_ACCESSES = ("global_load", "flat_load", "global_store", "flat_store")
+
+
+def stops(instruction: Instruction) -> bool:
+    """Where waves meet other agents, or look at the clock: atomics, flags, releases."""
+    name = instruction.name
+    if name.startswith(("global_atomic", "flat_atomic", "buffer_wbl2")) or name in CLOCKS:
+        return True
+    return name.startswith(_ACCESSES) and not COHERENT.isdisjoint(instruction.modifiers)
+
+
 class Entry(NamedTuple):
     step: Step
     next: int
     instruction: Instruction
+    stops: bool
+    """waves stop before it, until all that they did has taken its time"""
 
 
 class Program:
@@ -110,7 +124,8 @@ class Program:
                 indexed = INDEXED
             elif name == "s_set_gpr_idx_off":
                 indexed = 0
-            entry = self._entries[address] = Entry(make(instruction), instruction.next | indexed, instruction)
+            step, next_ = make(instruction), instruction.next | indexed
+            entry = self._entries[address] = Entry(step, next_, instruction, stops(instruction))
             self._bytes[address] = self._fetch(address & ~INDEXED, instruction.size)
         return entry
 

@@ -103,7 +103,7 @@ OPERATIONS = {
 }
 
 
-def update(w, cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
+def update(cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
     """Do ``operation`` with the lanes' ``data`` (arrays of its dtype); what each lane found, of the same dtype."""
     at = cells.at
     order = np.argsort(at, kind="stable")
@@ -118,13 +118,11 @@ def update(w, cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.
     out[order] = found
     after = after.view(before.dtype)
     if np.array_equal(before, after):
-        w.polls += 1
         return out
-    w.writes += 1
     lost = _replace(cells, places, before, after)
     if lost is not None:  # words that somebody changed meanwhile: those lanes once more, in their order
         again = order[lost[np.cumsum(first) - 1]]
-        out[again] = update(w, cells._replace(at=cells.at[again]), operation, [d[again] for d in data])
+        out[again] = update(cells._replace(at=cells.at[again]), operation, [d[again] for d in data])
     return out
 
 

@@ -7,15 +7,16 @@ where they part, each part goes on as a group of its own until they meet again.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..memory import MemoryFault
 from .decode import EXEC
 
 LANES = 64
 SGPRS = 128
-RUNNING, AT_BARRIER, ENDED = 0, 1, 2
+RUNNING, AT_BARRIER, ENDED, STOPPED = 0, 1, 2, 3
 
 
 def lanes_of(mask: np.ndarray) -> np.ndarray:
@@ -70,23 +71,105 @@ class Waves:
         self.scratch: Any = None  # uint8 [waves, lanes, bytes]
         self.apertures = (0, 0)  # high halves of the addresses of LDS and scratch in the flat address space
         self.clock: Any = None  # () -> ticks
+        self.trace: Any = None  # Trace, while footprints are taken
         self.steps = 0
-        # what tells a loop that waits for others from one that works
-        self.writes = 0  # to memory that other waves see
-        self.polls = 0  # looks at memory where the same wave looked the last time
-        self._looks: dict[int, np.ndarray] = {}
+        self.executed: dict[int, int] = {}  # program counter -> by how many waves, since it was last taken
+        self.slept = np.zeros(n, np.int64)  # clocks of s_sleep, likewise
+        # What tells a loop that waits for others from one that works: the last that each wave did with memory was to
+        # look again at what had not changed.
+        self.idle = np.zeros(n, bool)
+        self._looks: dict[tuple[int, int], Look] = {}
 
-    def look(self, instruction: int, addresses: np.ndarray) -> None:
-        """Note a load that sees what others write, by its instruction's address."""
-        last = self._looks.get(instruction)
-        if last is not None and np.array_equal(last, addresses):
-            self.polls += 1
-        else:
-            self._looks[instruction] = addresses
+    def look(self, g: Group, instruction: int, addresses: np.ndarray, found: np.ndarray, nbytes: int) -> None:
+        """Note what a load found that sees what others write, by its instruction's address.  ``nbytes`` of each address
+        were read, or, where there is one for each wave, by each of its lanes."""
+        first = int(g.sel.start if g.view else g.sel[0])
+        last = self._looks.get((instruction, first))
+        same = last is not None and last.same(addresses, found)
+        if not same:
+            self._looks[instruction, first] = Look(addresses, found, nbytes, g.n)
+        elif last is not None and not last.again:
+            self._looks[instruction, first] = last._replace(again=True)
+        self.idle[g.sel] = same
 
-    def sleep(self) -> None:
-        """What is looked at after a nap is not taken for impatience: its loop gives way by itself."""
+    def work(self, g: Group) -> None:
+        """These waves changed memory that others see."""
+        self.idle[g.sel] = False
+
+    def unchanged(self) -> bool:
+        """Whether all that was looked at more than once still is as it was found."""
+        return all(look.unchanged(self.memory) for look in self._looks.values() if look.again)
+
+    @property
+    def nbytes(self) -> int:
+        return self.vgpr.nbytes + self.acc.nbytes + self.sgpr.nbytes
+
+    def ended(self) -> Ended:
+        return Ended(self)
+
+    def reset(self) -> None:
+        """For other waves of the same kernel."""
+        self.status[:] = 0
+        self.memory = self.lds = self.scratch = self.trace = None
+        self.scc[:] = False
+        self.idle[:] = False
+        self.slept[:] = 0
+        self.steps = 0
+        self.executed = {}
         self._looks.clear()
+
+
+class Registers:
+    """Registers that ended waves leave, for others of the same number and size.  What is in them is not defined."""
+
+    LIMIT = 128 << 20  # bytes that are kept
+
+    def __init__(self) -> None:
+        self._spare: dict[tuple[int, int, int], list[Waves]] = {}
+        self._nbytes = 0
+
+    def take(self, n: int, vgprs: int, agprs: int) -> Waves:
+        spare = self._spare.get((n, vgprs, agprs))
+        if not spare:
+            return Waves(n, vgprs, agprs)
+        waves = spare.pop()
+        self._nbytes -= waves.nbytes
+        waves.reset()
+        return waves
+
+    def give(self, waves: Waves) -> None:
+        if self._nbytes + waves.nbytes > self.LIMIT:
+            self._spare.clear()
+            self._nbytes = 0
+        self._spare.setdefault((waves.n, len(waves.vgpr), len(waves.acc)), []).append(waves)
+        self._nbytes += waves.nbytes
+
+
+class Ended:
+    """What is left of waves that have all ended."""
+
+    def __init__(self, waves: Waves):
+        self.n, self.memory = waves.n, waves.memory
+
+
+class Look(NamedTuple):
+    addresses: np.ndarray
+    found: np.ndarray
+    nbytes: int
+    waves: int
+    again: bool = False
+    """it was found so more than once"""
+
+    def same(self, addresses: np.ndarray, found: np.ndarray) -> bool:
+        return np.array_equal(self.addresses, addresses) and np.array_equal(self.found, found)
+
+    def unchanged(self, memory) -> bool:
+        try:
+            whole = len(self.addresses) == self.waves and len(self.found) != self.waves
+            now = memory.peek(self.addresses, self.nbytes, whole)
+        except MemoryFault:
+            return False  # let the wave find out
+        return now is not None and np.array_equal(now, self.found)
 
 
 class Group:

@@ -14,12 +14,11 @@ from .decode import Instruction
 from .lanes import active, gather_registers, scatter_registers
 from .lds import lds_load, lds_store
 from .memory import LaneFault
-from .program import IllegalInstruction, only, op
+from .program import COHERENT, IllegalInstruction, only, op
 from .scratch import scratch_load, scratch_store
 
 U32, U64 = np.uint32, np.uint64
 CACHE_HINTS = ("glc", "slc", "dlc", "sc0", "sc1", "nt")
-COHERENT = {"glc", "sc0", "sc1"}  # those of a load that sees what others write meanwhile
 
 # name: (bytes in memory, how the dword of a load is made of them)
 LOADS = {
@@ -83,7 +82,9 @@ def load(instruction: Instruction):
             loaded = access(g, at, nbytes)
         scatter_registers(g, target, loaded, how)
         if looks:
-            g.w.look(instruction.address, at)
+            g.w.look(g, instruction.address, at, loaded, nbytes)
+        elif g.w.trace is not None:
+            g.w.trace.note(g, at, nbytes, False)
 
     return step
 
@@ -98,6 +99,7 @@ def store(instruction: Instruction):
     words = max(nbytes // 4, 1)
     access = flat_store if space == "flat" else global_store
     past_caches = beyond_gpu(instruction)
+    flag = bool(COHERENT & set(instruction.modifiers))  # visible at once, as all before it are since the waves stopped
 
     def step(g):
         if not g.lanes.any():
@@ -108,7 +110,13 @@ def store(instruction: Instruction):
             values = values >> U32(shift)
         at = address.waves(g, nbytes)
         if at is None or not g.w.memory.store_waves(at, values, nbytes):
-            access(g, active(g, address.lanes(g)), values, nbytes)
+            at = active(g, address.lanes(g))
+            access(g, at, values, nbytes)
+        g.w.work(g)
+        if flag:
+            g.w.memory.release()
+        elif g.w.trace is not None:
+            g.w.trace.note(g, at, nbytes, True)
 
     return step
 
@@ -118,7 +126,6 @@ def global_load(g, at: np.ndarray, nbytes: int) -> np.ndarray:
 
 
 def global_store(g, at: np.ndarray, values: np.ndarray, nbytes: int) -> None:
-    g.w.writes += 1
     g.w.memory.store(at, values, nbytes)
 
 

@@ -84,7 +84,7 @@ def finish(*batches: Batch, seconds: float = 20) -> None:
     """Run batches in turn, as a dispatch does, until all are done."""
     left, end = list(batches), time.monotonic() + seconds
     for one in itertools.cycle(batches):
-        if one in left and one.run(time.perf_counter() + 0.002) == DONE:
+        if one in left and one.run() == DONE:
             left.remove(one)
         if not left:
             return

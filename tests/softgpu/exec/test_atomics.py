@@ -369,14 +369,19 @@ def test_words_changed_meanwhile_are_done_again(monkeypatch):
     case.check_found(before, 4, found_by)
 
 
-def test_an_atomic_that_changes_nothing_is_a_look():
+def test_an_atomic_that_finds_the_same_again_is_a_look():
     case = Case(0, [FULL] * WAVES, "or", 32, 3)
     in_global_memory(case)
     case.w.vgpr[8] = 0
-    execute("global_atomic_or v[0:1], v8, off offset:64", case.w)
-    assert (case.w.polls, case.w.writes) == (1, 0)
-    execute("global_atomic_inc v[0:1], v1, off offset:64", case.w)
-    assert (case.w.polls, case.w.writes) == (1, 1)
+    waits = []
+    for _ in range(3):
+        execute("global_atomic_or v[0:1], v8, off offset:64", case.w)
+        waits.append(case.w.idle.all())
+    assert waits == [False, True, True] and case.w.unchanged()
+    case.w.vgpr[8] = 1
+    for _ in range(2):
+        execute("global_atomic_add v[0:1], v8, off offset:64", case.w)
+        assert not case.w.idle.any()
 
 
 def test_every_instruction_has_a_test():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
-from hsakit.softgpu.exec.batch import DONE, IDLE, MORE, WaveError
+from hsakit.softgpu.exec.batch import BUDGET, DONE, MORE, PARKED, STOP, WaveError
 from hsakit.softgpu.exec.memory import LaneFault
 from hsakit.softgpu.exec.program import IllegalInstruction
 from hsakit.softgpu.exec.state import Waves
@@ -30,10 +28,6 @@ def waves(n: int, memory: Memory | None = None, address: int = 0) -> Waves:
     if memory is not None:
         w.memory = memory.lanes()
     return w
-
-
-def turn(one, seconds: float = 0.05) -> str:
-    return one.run(time.perf_counter() + seconds)
 
 
 # -- divergence --------------------------------------------------------------------------------------------------------
@@ -244,19 +238,20 @@ def test_a_chain_of_waves(step, sleep):
 
 
 @pytest.mark.parametrize("sleep", [SPIN, POLL])
-def test_a_batch_that_waits_for_another_is_idle_until_then(sleep):
+def test_a_batch_that_waits_for_another_is_parked_until_then(sleep):
     memory = Memory()
     address, flags = memory.allocate(4096)
     program = Text(WAIT.format(sleep=sleep) + RAISE)
     w, late = waves(4, memory, address), waves(1, memory, address)
     w.sgpr[11], w.sgpr[10] = 9, 1
     waiting = batch(program, w, 2)
-    begin = time.perf_counter()
-    assert [turn(waiting, seconds=5) for _ in range(3)] == [IDLE] * 3
-    assert time.perf_counter() - begin < 2  # it gave up its turns
+    # it comes to the flag, looks a first time, and sees that nothing has changed since
+    assert [waiting.run() for _ in range(5)] == [STOP, STOP, PARKED, PARKED, PARKED]
+    assert w.unchanged()
     late.sgpr[10] = 9
-    assert turn(batch(Text(RAISE), late, 1)) == DONE
-    assert turn(waiting) == DONE
+    finish(batch(Text(RAISE), late, 1))
+    assert not w.unchanged()
+    assert [waiting.run() for _ in range(2)] == [STOP, DONE]  # the flag that it raises itself, and the end
     assert flags.view(np.uint32)[[1, 9]].tolist() == [1, 1]
 
 
@@ -306,21 +301,18 @@ def test_a_lock_by_compare_and_swap():
 def test_a_loop_without_an_end_gives_the_others_their_turn(body):
     w = waves(4)
     one = batch(Text(f"loop:\n{body}\ns_branch loop"), w, 1)
-    for _ in range(3):
-        begin = time.perf_counter()
-        assert turn(one, seconds=0.02) == MORE
-        assert time.perf_counter() - begin < 1
-    assert w.steps > 10
+    looked = []
+    for _ in range(2):
+        assert one.run(lambda: looked.append(1)) == MORE
+    assert 2 * BUDGET <= w.steps < 2.1 * BUDGET and len(looked) > 10
 
 
-def test_a_straight_run_ends_its_turn_too():
+def test_a_straight_run_lets_others_in_too():
     w = waves(4)
     one = batch(Text("v_add_u32_e32 v2, 1, v2\n" * 10000 + "s_endpgm"), w, 1)
-    outcomes = [turn(one, seconds=0)]
-    while outcomes[-1] != DONE:
-        outcomes.append(turn(one, seconds=0))
-    assert set(outcomes[:-1]) == {MORE} and len(outcomes) >= 3
-    assert (w.vgpr[2] == 10000).all()
+    looked = []
+    assert one.run(lambda: looked.append(1)) == DONE
+    assert len(looked) >= 2 and (w.vgpr[2] == 10000).all()
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------

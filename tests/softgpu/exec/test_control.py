@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hsakit.softgpu.exec.decode import parse
-from hsakit.softgpu.exec.program import REGISTRY, WAIT, YIELD, IllegalInstruction
+from hsakit.softgpu.exec.program import REGISTRY, WAIT, IllegalInstruction
 from hsakit.softgpu.exec.state import AT_BARRIER, ENDED, RUNNING, Group
 from tests.softgpu.exec.steps import EXEC, FULL, VCC, WAVES, State, execute, make_waves, set_exec
 
@@ -84,7 +84,6 @@ def test_getpc_gives_the_next_instruction():
     [
         ("s_endpgm", WAIT, ENDED, 77),
         ("s_barrier", WAIT, AT_BARRIER, AT + 4),
-        ("s_sleep 8", YIELD, RUNNING, AT + 4),
     ],
 )
 def test_waits(text, outcome, status, pc):
@@ -96,6 +95,14 @@ def test_waits(text, outcome, status, pc):
     assert w.pc.tolist() == [77, pc, 77, pc]
 
 
+def test_sleep_takes_its_time():
+    w = make_waves()
+    instruction = parse("s_sleep 8", AT, 4)
+    step = REGISTRY[instruction.name](instruction)
+    assert step(Group(w, np.array([1, 3]))) is None and step(Group(w, np.array([3]))) is None
+    assert w.slept.tolist() == [0, 512, 0, 1024]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -105,7 +112,6 @@ def test_waits(text, outcome, status, pc):
         "s_dcache_wb",
         "v_nop",
         "s_icache_inv",
-        "buffer_wbl2 sc0 sc1",
         "buffer_inv sc1",
         "buffer_wbinvl1_vol",
     ],

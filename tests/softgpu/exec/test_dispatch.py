@@ -8,19 +8,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hsakit.softgpu.clock import Machine, Timeline
 from hsakit.softgpu.exec.batch import WaveError
 from hsakit.softgpu.exec.dispatch import BadDispatch, Dispatch
+from hsakit.softgpu.exec.placement import placement
+from hsakit.softgpu.exec.state import Registers
 from hsakit.softgpu.memory import MemoryFault
 from hsakit.softgpu.node import load
 from tests.softgpu.exec.machine import Memory, Text
 
 PAGE = 4096
 MASK = 0xFFFFFFFF
+PLACES = placement(load().gpu, None).cus[0]  # (shader engine, CU), as workgroups are dealt to them
 PACKET, QUEUE = 0x7F1234567000, 0x7F2345678000  # only ever handed to the kernel
-
-
-def spread(n: int) -> tuple[int, int, int]:
-    return n % 8, n // 8 % 4, n // 32 % 9
 
 
 class Case:
@@ -39,22 +39,44 @@ class Case:
                              properties, preload)  # fmt: skip
         raw[: len(packed)] = list(packed)
         self.group, self.private = group, private
+        spec = load()
+        timeline = Timeline()
+        self.machine = Machine(timeline, spec, spec.model["untuned"])
         self.driver = SimpleNamespace(
-            space=self.memory.space, spec=load(), ticks=lambda: 4711, apertures=(1 << 20, 1 << 21)
+            space=self.memory.space,
+            spec=spec,
+            constants=self.machine.constants,
+            timeline=timeline,
+            ticks=lambda: 4711,
+            apertures=(1 << 20, 1 << 21),
+            coherence=None,
+            executor=SimpleNamespace(parked={}, registers=Registers(), known={}),
+            host=SimpleNamespace(ahead=0),
+            processor=SimpleNamespace(wrote=lambda: None, see_doorbells=lambda: False),
         )
 
     def dispatch(self, grid, workgroup=(64, 1, 1), *, dims: int = 3, group=None, private=None, kernel=None) -> Dispatch:
         sizes = (self.private if private is None else private, self.group if group is None else group)
         kernel = self.descriptor if kernel is None else kernel
         packet = struct.pack("<HH3HH3I2I2Q16x", 2, dims, *workgroup, 0, *grid, *sizes, kernel, self.kernarg)
-        return Dispatch(self.driver, self.program, 0, packet, PACKET, QUEUE, spread)
+        return Dispatch(self.driver, self.program, 0, packet, PACKET, QUEUE, placement(self.driver.spec.gpu, None))
 
     def run(self, *args, **kwargs) -> Dispatch:
+        made = self.start(*args, **kwargs)
+        self.driver.timeline.run()
+        assert made.ended, "the dispatch never ended"
+        return made
+
+    def start(self, *args, **kwargs) -> Dispatch:
         made = self.dispatch(*args, **kwargs)
-        for _ in range(10000):
-            if made.step()[0]:
-                return made
-        raise AssertionError("the dispatch never ended")
+        made.ended = False
+
+        def done():
+            made.ended = True
+
+        made.done = done
+        self.machine.dispatch(0, made)
+        return made
 
     def output(self, nbytes: int) -> np.ndarray:
         """New memory, its address the kernel's first argument."""
@@ -205,7 +227,7 @@ def test_mode_and_place():
     case.run((700 * 64, 1, 1))
     got = out[: 16 * 700].view(np.uint32).reshape(700, 4).tolist()
     for n, (hw_id, xcc, mode, time) in enumerate(got):
-        assert (xcc, hw_id >> 13 & 7, hw_id >> 8 & 15) == spread(n)
+        assert xcc == n % 8 and (hw_id >> 13 & 7, hw_id >> 8 & 15) == PLACES[n // 8 % 38]
         assert (mode, time) == (0xA5, 4711)
 
 
@@ -260,18 +282,13 @@ GATHER = """
 def test_workgroups_wait_for_room(workgroup, options, places):
     case = Case(GATHER, **options)
     out = case.output(8).view(np.uint32)
-    made = case.dispatch((workgroup * 2000, 1, 1), (workgroup, 1, 1))
-    quiet = 0
-    while quiet < 5:  # turns in which nothing moved
-        before = out[0]
-        done, _ = made.step()
-        assert not done
-        quiet = quiet + 1 if out[0] == before else 0
-    assert out[0] == places * workgroup // 64
+    made = case.start((workgroup * 2000, 1, 1), (workgroup, 1, 1))
+    case.driver.timeline.run()
+    assert not made.ended and out[0] == places * workgroup // 64
     out[1] = 1
-    while not made.step()[0]:
-        pass
-    assert out[0] == 2000 * workgroup // 64
+    case.machine.changed()
+    case.driver.timeline.run()
+    assert made.ended and out[0] == 2000 * workgroup // 64
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

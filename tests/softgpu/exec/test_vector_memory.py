@@ -8,7 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from hsakit.softgpu.exec.memory import LaneFault
+from hsakit.softgpu.exec.log import StoreLog
+from hsakit.softgpu.exec.memory import LaneFault, LaneMemory
 from hsakit.softgpu.exec.program import IllegalInstruction
 from hsakit.softgpu.memory import PAGE
 from hsakit.softgpu.uapi import C, ffi
@@ -354,19 +355,43 @@ def test_a_flat_fault_names_its_lane_among_all():
 # -- what counts as waiting --------------------------------------------------------------------------------------------
 
 
-def test_a_coherent_load_of_the_same_place_is_a_look():
+def test_a_coherent_load_that_finds_the_same_is_a_look():
     case = Case()
     for _ in range(3):
         execute("global_load_dword v5, v[0:1], off", case.w)
-    assert case.w.polls == 0
+    assert not case.w.idle.any()
+    waits = []
     for _ in range(3):
         execute("global_load_dword v5, v[0:1], off sc1", case.w)
-    assert case.w.polls == 2
-    case.point(np.full((WAVES, LANES), case.address, np.uint64))
+        waits.append(case.w.idle.all())
+    assert waits == [False, True, True] and case.w.unchanged()
+    case.bytes[:] ^= 1
+    assert not case.w.unchanged()
     execute("global_load_dword v5, v[0:1], off sc1", case.w)
-    assert case.w.polls == 2 and case.w.writes == 0
+    assert not case.w.idle.any()
+    execute("global_load_dword v5, v[0:1], off sc1", case.w)
+    assert case.w.idle.all()
     execute("global_store_dword v[0:1], v5, off sc1", case.w)
-    assert case.w.writes == 1
+    assert not case.w.idle.any()
+
+
+def test_stores_are_held_back_until_the_release_or_an_own_load():
+    case = Case()
+    case.w.memory = LaneMemory(case.memory.space, 0, StoreLog())
+    before = case.bytes.copy()
+    execute("global_store_dword v[0:1], v6, off", case.w)
+    assert (case.bytes == before).all() and case.w.memory.holds_back
+    execute("global_load_dword v7, v[0:1], off", case.w)
+    assert not case.w.memory.holds_back and not (case.bytes == before).all()
+    before = case.bytes.copy()
+    case.w.vgpr[6] += 1  # the register changes; the store does not
+    execute("global_store_dword v[0:1], v6, off", case.w)
+    value = case.w.vgpr[6].copy()
+    case.w.vgpr[6] = 0
+    assert (case.bytes == before).all()
+    assert case.w.memory.release() and not case.w.memory.release()
+    last = case.at[WAVES - 1][LANES - 1]
+    assert case.bytes[last : last + 4].view(np.uint32)[0] == value[-1, -1]
 
 
 # -- scalar loads ------------------------------------------------------------------------------------------------------

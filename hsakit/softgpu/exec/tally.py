@@ -1,0 +1,82 @@
+"""What was executed, by class: how often a wave issued each kind of instruction.
+
+Executions are counted by program counter; what an instruction is, is looked up once, when the counts are taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from .mfma import SHAPES
+from .program import Program
+
+if TYPE_CHECKING:
+    from .batch import Batch
+
+TRANSCENDENTAL = re.compile(r"v_(rcp|rsq|sqrt|exp|log|sin|cos)")
+WIDE = re.compile(r"_(f64|[iu]64|b64)|v_mul_(lo|hi)_[iu]32|v_mad_[iu]64")
+MEMORY = ("global_", "flat_", "buffer_load", "buffer_store", "buffer_atomic", "scratch_")
+
+
+@lru_cache(maxsize=4096)
+def classify(name: str) -> tuple[str, int]:
+    """(class, amount) of a mnemonic: for a matrix instruction its type and floating-point operations, else 1."""
+    if name in SHAPES:
+        shape = SHAPES[name]
+        return f"mfma_{shape.type}", 2 * shape.m * shape.m * shape.k * shape.blocks
+    if name.startswith("ds_"):
+        return "lds", 1
+    if name.startswith(MEMORY):
+        return "memory", 1
+    if name.startswith(("s_load", "s_store", "s_buffer", "s_memtime", "s_memrealtime", "s_atomic")):
+        return "smem", 1
+    if name.startswith("v_pk_"):
+        return "packed", 1
+    if name.startswith("v_"):
+        if TRANSCENDENTAL.match(name):
+            return "transcendental", 1
+        return "wide" if WIDE.search(name) else "vector", 1
+    if name.startswith(("s_cbranch", "s_branch", "s_setpc", "s_swappc", "s_call")):
+        return "branch", 1
+    if name.startswith("s_waitcnt"):
+        return "wait", 1
+    return ("barrier", 1) if name == "s_barrier" else ("scalar", 1)
+
+
+def totals(program: Program, executed: Mapping[int, int]) -> dict[str, int]:
+    """By class, from the number of waves that executed the instruction at each program counter."""
+    sums: dict[str, int] = {}
+    for pc, waves in executed.items():
+        kind, amount = classify(program.entry(pc).instruction.name)
+        sums[kind] = sums.get(kind, 0) + waves * amount
+    return sums
+
+
+class Count:
+    """What workgroups executed in a segment, added up."""
+
+    def __init__(self) -> None:
+        self.workgroups = self.waves = self.steps = 0
+        self.sleep = 0  # clocks of s_sleep, of the wave that slept most
+        self.instructions: dict[str, int] = {}
+        self.loads: dict[int, int] = {}  # bytes, by whose memory they are in
+        self.stores: dict[int, int] = {}
+
+    def add(self, program: Program, batch: Batch) -> None:
+        """Take what a batch has counted since the last time."""
+        waves = batch.waves
+        self.workgroups += len(batch.numbers)
+        self.waves += waves.n
+        self.sleep = max(self.sleep, int(waves.slept.max()))
+        memory = waves.memory
+        for mine, its in ((self.loads, memory.loads), (self.stores, memory.stores)):
+            for place, nbytes in its.items():
+                mine[place] = mine.get(place, 0) + nbytes
+            its.clear()
+        for kind, amount in totals(program, waves.executed).items():
+            self.instructions[kind] = self.instructions.get(kind, 0) + amount
+        waves.executed.clear()
+        waves.slept[:] = 0
