@@ -28,6 +28,7 @@ from pathlib import Path
 from hsakit.ffi.errors import CompilerNotFound, InvalidArgument, KernelBuildError
 
 TARGETS = ("gfx90a", "gfx942", "gfx950")
+NVIDIA = re.compile(r"sm_[0-9]+a?")  # targets that hsakit.cuda.nvcc builds for
 
 # Code object version 4 is the oldest that names its target, and the last in which a kernel finds its sizes in the
 # dispatch packet instead of in hidden arguments. Names of arguments are kept for those who launch by name. Our sources
@@ -63,9 +64,12 @@ class Compiler:
     version: str  # all that --version prints
 
 
-def kernels_source(family: str) -> Path:
-    """The source file of a family of kernels, such as gemm."""
+def kernels_source(family: str, target: str = "") -> Path:
+    """The source file of a family of kernels, such as gemm: for NVIDIA's targets its .cu, where it has one."""
     path = _sources() / f"{family}.hip"
+    own = path.with_suffix(".cu")
+    if NVIDIA.fullmatch(target) and own.is_file():
+        return own
     if not path.is_file():
         raise InvalidArgument(f"no kernel family {family!r}; there are {', '.join(families())}")
     return path
@@ -76,8 +80,13 @@ def families() -> list[str]:
 
 
 def kernels(family: str, target: str) -> Path:
-    """The code object of a family of kernels for a target such as ``gfx942``, built if it was not yet."""
-    return build(kernels_source(family), target)
+    """The code object of a family of kernels for a target such as ``gfx942`` or ``sm_90a``, built if it was not yet."""
+    source = kernels_source(family, target)
+    if NVIDIA.fullmatch(target):
+        from hsakit.cuda import nvcc
+
+        return nvcc.build(source, target)
+    return build(source, target)
 
 
 def build(source: str | os.PathLike, target: str, flags: tuple[str, ...] = FLAGS) -> Path:
@@ -92,11 +101,11 @@ def build(source: str | os.PathLike, target: str, flags: tuple[str, ...] = FLAGS
     source = Path(source).resolve()
     compiler = find_compiler()
     name = f"{source.stem}-{target.replace(':', '-')}-{_key(source, target, flags, compiler)}.co"
-    for folder in _cache_folders():
+    for folder in cache_folders():
         if (folder / name).exists():
             return folder / name
-    with _workshop(source, target) as workshop:
-        made, kept = Path(workshop, "made"), Path(workshop).parent / name
+    with workshop(source, target) as scratch:
+        made, kept = Path(scratch, "made"), Path(scratch).parent / name
         arguments = [*_MODE, f"--offload-arch={target}", *flags, "-o", str(made), str(source)]
         returned, output = _run(compiler.command, arguments)
         if returned != 0 or not made.exists():
@@ -109,6 +118,8 @@ def build(source: str | os.PathLike, target: str, flags: tuple[str, ...] = FLAGS
 
 def knows(target: str) -> bool:
     """Whether the compiler can build for a target."""
+    if NVIDIA.fullmatch(target):
+        return True  # nvcc says itself what it does not know
     arguments = [*_MODE, f"--offload-arch={target}", "-nogpuinc", "-nogpulib", "-fsyntax-only", os.devnull]
     return _run(find_compiler().command, arguments)[0] == 0
 
@@ -128,7 +139,7 @@ def find_compiler() -> Compiler:
     raise CompilerNotFound(searched, _ADVICE)
 
 
-def _cache_folders() -> list[Path]:
+def cache_folders() -> list[Path]:
     """Where code objects are kept, the first choice first."""
     folders = [_CHECKOUT / "build" / "kernels"] if _in_checkout() else []
     try:
@@ -138,10 +149,10 @@ def _cache_folders() -> list[Path]:
     return [*folders, Path(cache, "hsakit", "kernels")]
 
 
-def _workshop(source: Path, target: str) -> tempfile.TemporaryDirectory[str]:
+def workshop(source: Path, target: str) -> tempfile.TemporaryDirectory[str]:
     """A folder to build in, within the first folder that can be written."""
     tried = []
-    for folder in _cache_folders():
+    for folder in cache_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True)
             return tempfile.TemporaryDirectory(dir=folder, prefix="building-")
@@ -208,10 +219,15 @@ def _key(source: Path, target: str, flags: tuple[str, ...], compiler: Compiler) 
     digest = hashlib.sha256()
     for part in (compiler.version, *_MODE, target, *flags):
         digest.update(part.encode() + b"\0")
+    digest_files(digest, source)
+    return digest.hexdigest()[:16]
+
+
+def digest_files(digest, source: Path) -> None:
+    """Add a source file, and the headers beside it."""
     for file in (source, *sorted(source.parent.glob("*.h"))):
         content = file.read_bytes()
         digest.update(f"{file.name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()[:16]
 
 
 def main(targets: list[str]) -> int:

@@ -83,6 +83,11 @@ class Product:
         self._allowed = (k + 2) * 2.0**-23 * (np.abs(a) @ np.abs(b))
         self._allowed += FORMATS[dtype].rounding * np.abs(self.result)
 
+    @property
+    def allowed(self) -> np.ndarray:
+        """What each element of C may be off."""
+        return self._allowed
+
     def check(self, elements: np.ndarray) -> None:
         """Raise GemmError unless the elements of C, m x n, are right: their norm of error, and each for itself."""
         error = np.abs(decode(self.dtype, elements).reshape(self.result.shape) - self.result)

@@ -16,7 +16,7 @@ import numpy as np
 
 from hsakit import compiler
 from hsakit.ffi.errors import ClosedError, InvalidArgument
-from hsakit.gemm import TILES, choose_tile
+from hsakit.gemm import FORMATS, TILES, choose_tile
 
 if TYPE_CHECKING:
     from hsakit import hip, hsa
@@ -263,9 +263,19 @@ class Kernels:
 
     # Patterns
 
-    def fill(self, dst: Span, pattern: Pattern, offset: int = 0, *, workgroups: int | None = None, **options):
-        """Write the pattern's bytes from ``offset`` on into all of ``dst``."""
-        arguments = {"dst": dst, "nbytes": dst.nbytes, "offset": offset, "base": pattern.base}
+    def fill(
+        self,
+        dst: Span,
+        pattern: Pattern,
+        offset: int = 0,
+        *,
+        inverted: bool = False,
+        workgroups: int | None = None,
+        **options,
+    ):
+        """Write the pattern's bytes from ``offset`` on into all of ``dst``; ``inverted``: every byte wrong."""
+        flip = NOWHERE if inverted else 0
+        arguments = {"dst": dst, "nbytes": dst.nbytes, "offset": offset, "base": pattern.base, "flip": flip}
         return self._prepare("pattern", "pattern_fill", self._workgroups(workgroups, dst.nbytes), arguments, **options)
 
     def compare(
@@ -286,6 +296,40 @@ class Kernels:
         }
         grid = self._workgroups(workgroups, src.nbytes)
         return self._prepare("pattern", "pattern_compare", grid, arguments, **options)
+
+    def check_product(
+        self,
+        dtype: str,
+        c: Span,
+        m: int,
+        n: int,
+        expected: Span,
+        bound: Span,
+        rows: int,
+        columns: int,
+        mismatch: Span,
+        **options,
+    ):
+        """Compare C, m x n elements without gaps, with a float32 matrix of ``rows`` x ``columns`` that it repeats, each
+        element within its ``bound``. ``mismatch`` as for ``compare``, but of elements."""
+        if dtype not in FORMATS or min(m, n, rows, columns) < 1:
+            raise InvalidArgument(f"a product in {dtype!r} of {m} x {n}, repeating {rows} x {columns}: each at least 1")
+        _check_room("c", c, m * n * FORMATS[dtype].element.itemsize)
+        for name, each in (("expected", expected), ("bound", bound)):
+            _check_room(name, each, 4 * rows * columns)
+        _check_room("mismatch", mismatch, MISMATCH.itemsize)
+        arguments = {
+            "c": c,
+            "m": m,
+            "n": n,
+            "expected": expected,
+            "bound": bound,
+            "rows": rows,
+            "columns": columns,
+            "mismatch": mismatch,
+        }
+        grid = max(1, min(m, 2 * _PER_CU * self.gpu.cu_count))
+        return self._prepare("product", f"product_{dtype}", grid, arguments, **options)
 
     # What gates, brackets and calibrates other work
 

@@ -11,10 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsakit import staging
+from hsakit import occupancy, staging
 from hsakit.counters import Tally
 from hsakit.cumask import CuMask
-from hsakit.ffi import node_choice
+from hsakit.ffi import loader, node_choice
 from hsakit.ffi.errors import InvalidArgument, LibraryNotFound
 from hsakit.hsa import Agent, Buffer, CopyEngine, Queue, Runtime, Signal
 from hsakit.hsa.submission import Submission
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from hsakit.hip import Device
     from hsakit.hsa.memory import Span
+    from hsakit.platform import Platform
 
 # io_link types of the kernel driver (kfd_crat.h) that join what HSA has agents for.
 _LINK_TYPES = {1: "HyperTransport", 2: "PCIe", 4: "QPI", 11: "xGMI"}
@@ -136,6 +137,10 @@ class Gpu:
         mask = sum(link.recommended_engines for link in self.links if link.dst == peer.agent)
         return tuple(engine for engine in self.engines_to(peer) if engine.mask & mask)
 
+    def workgroups_a_cu(self, launch: Any) -> int:
+        """Workgroups of a prepared launch that a CU holds at a time."""
+        return occupancy.workgroups_a_cu(launch.kernel.info, launch.geometry, self.agent)
+
     @property
     def tick_frequency(self) -> int:
         """Ticks a second of the counter that kernels read."""
@@ -184,6 +189,13 @@ class Node:
         """What times are: ``device``, or as the software node says."""
         return node_choice.clock_label()
 
+    apart = 0.0  # packets wait for signals without a noticeable delay
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the library below, and its file, for rows of results."""
+        return {"hsa": self.runtime.version, "libhsa": loader.hsa().path.name}
+
     def create_signal(self, initial: int = 1) -> Signal:
         """See ``Runtime.create_signal``."""
         return self.runtime.create_signal(initial)
@@ -228,6 +240,16 @@ class Node:
             return {}
 
 
+def open_node(choice: str | None = None) -> Any:
+    """The Platform of a choice, as ``Node`` has it: with ``hw`` NVIDIA's GPUs, where there are none of AMD's."""
+    node_choice.choose(choice)
+    if node_choice.vendor() == "nvidia":
+        from hsakit.cuda import CudaNode  # here: it needs another vendor's library
+
+        return CudaNode()
+    return Node()
+
+
 def _number(file: Path) -> int:
     return int(file.parent.name)
 
@@ -250,7 +272,6 @@ def _read_link(file: Path, src: Agent, agents: dict[int, Agent]) -> Link | None:
 
 
 if TYPE_CHECKING:
-    from hsakit.platform import Platform
 
     def _as_platform(node: Node) -> Platform:  # mypy compares the two
         return node

@@ -185,6 +185,9 @@ class Gpu(Protocol):
     def recommended_to(self, peer: Any) -> tuple[CopyEngine, ...]:
         """Those of them that the driver recommends; empty where it does not say."""
 
+    def workgroups_a_cu(self, launch: Any) -> int:
+        """Workgroups of a prepared launch that a compute unit holds at a time."""
+
     @property
     def tick_frequency(self) -> int:
         """Ticks a second of the counter that kernels read."""
@@ -203,6 +206,14 @@ class Platform(Protocol):
     @property
     def clock(self) -> str:
         """What times are: ``device``, ``model``, or ``host`` for the wall time of the machine that plays the GPUs."""
+
+    @property
+    def apart(self) -> float:
+        """Nanoseconds that releases have to be apart for work to start in their order."""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the libraries below, for rows of results."""
 
     def create_signal(self, initial: int = 1) -> Signal: ...
 

@@ -4,7 +4,18 @@
 // Kernels are extern "C", take plain C types, and use no hidden argument: sizes come from the dispatch packet (code
 // object version 4), so an argument block written by hand for an AQL packet is what the signature says, no more.
 // The size of a workgroup is fixed for each kernel and is not the launch's choice.
+//
+// nvcc builds the same sources for NVIDIA's GPUs: what differs there is in cuda_device.h beside this, under the same names.
 #pragma once
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+#ifdef __CUDACC__
+#include "cuda_device.h"
+#else
 
 #ifndef __global__
 #define __global__ __attribute__((global))
@@ -15,13 +26,11 @@
 #define KERNEL(workgroup) \
     extern "C" __global__ __attribute__((amdgpu_flat_work_group_size(workgroup, workgroup))) void
 
-using u8 = unsigned char;
-using u16 = unsigned short;
-using u32 = unsigned int;
-using u64 = unsigned long long;
-
 // Addresses that a kernel computes are told to be global memory: the compiler knows it only of pointer arguments.
 #define GLOBAL __attribute__((address_space(1)))
+
+using half = _Float16;
+enum : u32 { WAVE = 64 };  // threads that run in step
 
 static inline __device__ u32 thread() { return __builtin_amdgcn_workitem_id_x(); }
 static inline __device__ u32 group() { return __builtin_amdgcn_workgroup_id_x(); }
@@ -61,6 +70,69 @@ static inline __device__ void write_flag(GLOBAL u64* flag, u64 value) {
     __hip_atomic_store(flag, value, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_SYSTEM);
 }
 
+// What all threads of the wave stored has reached memory.
+static inline __device__ void wait_for_stores() { __builtin_amdgcn_s_waitcnt(0); }
+// Stores from before are seen by whoever sees a later one; loads from behind see what was stored before an earlier one.
+static inline __device__ void release_all() { __builtin_amdgcn_fence(__ATOMIC_RELEASE, ""); }
+static inline __device__ void acquire_all() { __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, ""); }
+
+// Atomics on memory of this GPU, for all of its threads.
+static inline __device__ u64 add_and_order(u64* at, u64 value) {
+    return __hip_atomic_fetch_add(at, value, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT);
+}
+static inline __device__ void add(u64* at, u64 value) {
+    __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+static inline __device__ void lower(u64* at, u64 value) {
+    __hip_atomic_fetch_min(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+}
+
+static inline __device__ u32 count_ones(u64 x) { return __builtin_popcountll(x); }
+static inline __device__ u32 trailing_zeros(u64 x) { return __builtin_ctzll(x); }
+
+// Some CLOCKS64 times 64 clocks in which the memory and the SIMD are left to others.
+template <u32 CLOCKS64>
+static inline __device__ void nap() { __builtin_amdgcn_s_sleep(CLOCKS64); }
+
+// 16 bytes, in memory at any address: the hardware's global memory instructions need no alignment.
+typedef u32 quad __attribute__((ext_vector_type(4)));
+template <class U>
+struct InMemory {
+    typedef U Type;
+};
+template <>
+struct InMemory<quad> {
+    typedef quad Type __attribute__((aligned(1)));
+};
+// N of them, `step` bytes apart.
+template <class U, u32 N>
+static inline __device__ void fetch(U (&held)[N], const GLOBAL u8* at, u64 step) {
+#pragma unroll
+    for (u32 k = 0; k < N; ++k) held[k] = *(const GLOBAL typename InMemory<U>::Type*)(at + k * step);
+}
+template <class U, u32 N>
+static inline __device__ void put(const U (&held)[N], GLOBAL u8* at, u64 step) {
+#pragma unroll
+    for (u32 k = 0; k < N; ++k) *(GLOBAL typename InMemory<U>::Type*)(at + k * step) = held[k];
+}
+
+// Where this wave runs, and the register that says so.
+struct Site {
+    u32 xcc, se, cu, hw_id;
+};
+#define REGISTER(id, first, bits) __builtin_amdgcn_s_getreg((id) | (first) << 6 | ((bits) - 1) << 11)
+static inline __device__ Site site() {
+    enum { HW_ID = 4, XCC_ID = 20 };
+    u32 hw_id = REGISTER(HW_ID, 0, 32);
+    // CU_ID 11:8, SH_ID 12 (always 0 here), SE_ID 15:13
+#if defined(__gfx942__) || defined(__gfx950__)
+    return {(u32)REGISTER(XCC_ID, 0, 4), hw_id >> 13 & 7, hw_id >> 8 & 15, hw_id};
+#else
+    return {0, hw_id >> 13 & 7, hw_id >> 8 & 15, hw_id};  // one die an agent
+#endif
+}
+#undef REGISTER
+
 // Counters that only go up, without ordering: a fence before the one and after the other makes it a hand-off, and
 // spares what a release or acquire of every look would cost.
 static inline __device__ void tell(GLOBAL u64* counter, u64 value) {
@@ -74,3 +146,4 @@ static inline __device__ bool reached(const GLOBAL u64* counter, u64 value, u64 
     }
     return false;
 }
+#endif  // __CUDACC__

@@ -2,7 +2,7 @@
 // tells each by a flag that its bytes are there. Blocks of 0 bytes are allowed: flags alone make a barrier.
 #include "tiles.h"
 
-enum : u32 { UNROLL = 4, WAVE = 64 };
+enum : u32 { UNROLL = 4 };
 
 // Bytes, read once, and how many targets, from which on, get them.
 struct Block {
@@ -40,11 +40,11 @@ KERNEL(WORKGROUP) exchange(const Block* __restrict__ blocks, u32 count, const Ta
             });
         }
     // Every wave waits for its own stores; one of them then releases what all have stored.
-    __builtin_amdgcn_s_waitcnt(0);
+    wait_for_stores();
     sync_group();
     if (thread() == 0) {
-        __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
-        last = __hip_atomic_fetch_add(&runs->arrived, 1ull, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_AGENT) + 1 == all;
+        release_all();
+        last = add_and_order(&runs->arrived, 1) + 1 == all;
     }
     sync_group();
     if (!last || thread() >= WAVE) return;
@@ -54,7 +54,7 @@ KERNEL(WORKGROUP) exchange(const Block* __restrict__ blocks, u32 count, const Ta
         if (targets[t].flag) tell((GLOBAL u64*)targets[t].flag, run);
     for (u32 i = thread(); i < senders; i += WAVE)
         if (!reached((const GLOBAL u64*)inbox + i, run, limit)) *late = i + 1;
-    __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
+    acquire_all();
     if (thread() != 0) return;
     runs->arrived = 0;
     runs->complete = run;

@@ -14,7 +14,7 @@ KERNEL(64) latch(const u64* flag, u64 released, u64 limit, u64* report) {
             state = RELEASED;
             break;
         }
-        __builtin_amdgcn_s_sleep(8);  // 512 clocks: a spin that leaves the memory and the SIMD to others
+        nap<8>();  // 512 clocks: a spin that leaves the memory and the SIMD to others
     }
     report += 4 * (u64)group();
     report[0] = state;
@@ -40,7 +40,7 @@ KERNEL(64) conduct(const u64* flag, u64 patience, const Member* table, u32 membe
             state = RELEASED;
             break;
         }
-        __builtin_amdgcn_s_sleep(2);
+        nap<2>();
         now = ticks();
     }
     u64 released = ticks();
@@ -49,9 +49,26 @@ KERNEL(64) conduct(const u64* flag, u64 patience, const Member* table, u32 membe
     report[2] = released;
     if (state != RELEASED) return;
     for (u32 m = 0; m < members; ++m) {
-        while ((now = ticks()) - released < table[m].offset) __builtin_amdgcn_s_sleep(1);
+        while ((now = ticks()) - released < table[m].offset) nap<1>();
         write_flag((GLOBAL u64*)table[m].value, 0);
         report[3 + m] = now;
+    }
+}
+
+// One of two GPUs whose counters are compared, by a ball that goes to and fro `rounds` times. Each has a flag in its own
+// fine-grained memory, 0 before. Of each round, report gets the tick of the throw and of the catch from the one that
+// serves, and twice the tick of the catch from the other. A ball that is lost for `limit` looks ends it: 0 is reported.
+KERNEL(64) rally(const u64* mine, u64* theirs, u32 serves, u32 rounds, u64 limit, u64* report) {
+    if (thread() != 0) return;
+    for (u32 r = 0; r < rounds; ++r) {
+        u64 thrown = ticks();
+        if (serves) write_flag((GLOBAL u64*)theirs, r + 1);
+        bool caught = reached((const GLOBAL u64*)mine, r + 1, limit);
+        u64 now = ticks();
+        if (!serves) write_flag((GLOBAL u64*)theirs, r + 1);
+        report[2 * r] = !caught ? 0 : serves ? thrown : now;
+        report[2 * r + 1] = !caught ? 0 : now;
+        if (!caught) return;
     }
 }
 

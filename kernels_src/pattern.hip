@@ -38,17 +38,18 @@ struct Range {
     __device__ u64 loose(u64 i) const { return i < head ? i : i + units * 8; }
 };
 
-// dst[0 .. nbytes) = the pattern from byte `offset` on. Any alignment, any number of workgroups.
-KERNEL(WORKGROUP) pattern_fill(u8* dst, u64 nbytes, u64 offset, u64 base) {
+// dst[0 .. nbytes) = the pattern from byte `offset` on, with the bits of `flip` turned over: of all ones, and every byte
+// is wrong. Any alignment, any number of workgroups.
+KERNEL(WORKGROUP) pattern_fill(u8* dst, u64 nbytes, u64 offset, u64 base, u64 flip) {
     Range range(dst, nbytes);
     u64 i = (u64)group() * WORKGROUP + thread(), step = (u64)groups<WORKGROUP>() * WORKGROUP;
     if (i < range.head + range.tail) {
         u64 at = range.loose(i);
-        dst[at] = byte(offset + at, base);
+        dst[at] = (u8)(byte(offset + at, base) ^ flip);
     }
     u64* body = (u64*)(dst + range.head);
     offset += range.head;
-    for (; i < range.units; i += step) body[i] = bytes8(offset + i * 8, base);
+    for (; i < range.units; i += step) body[i] = bytes8(offset + i * 8, base) ^ flip;
 }
 
 // How many bytes differ, and which is the first. Device memory: atomic minima do not cross PCIe.
@@ -76,13 +77,13 @@ KERNEL(WORKGROUP) pattern_compare(const u8* src, u64 nbytes, u64 offset, u64 bas
         u64 wrong = body[i] ^ bytes8(offset + at, base);
         wrong = (((wrong & LOW) + LOW) | wrong) & ~LOW;  // the top bit of each byte that differs
         if (wrong != 0) {
-            count += __builtin_popcountll(wrong);
-            u64 here = at + __builtin_ctzll(wrong) / 8;
+            count += count_ones(wrong);
+            u64 here = at + trailing_zeros(wrong) / 8;
             first = here < first ? here : first;
         }
     }
     if (count != 0) {
-        __hip_atomic_fetch_add(&mismatch->count, count, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
-        __hip_atomic_fetch_min(&mismatch->first, first, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+        add(&mismatch->count, count);
+        lower(&mismatch->first, first);
     }
 }

@@ -80,7 +80,7 @@ static __device__ void go_round(const Ring& ring, const Step* steps, u32 count, 
                 if (step.receive && !reached(&own->filled, received + 1, limit)) missing = (u64)s << 8 | SENT_TO;
                 else if (step.send && !reached(&own->freed, free, limit)) missing = (u64)s << 8 | TAKEN_BY;
                 // Before any wave of the workgroup reads the slot: all of them share this CU's cache.
-                __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "");
+                acquire_all();
             }
             sync_group();
             if (missing != 0) {
@@ -97,10 +97,10 @@ static __device__ void go_round(const Ring& ring, const Step* steps, u32 count, 
             received += step.receive;
             sent += step.send;
             // Every wave waits for its own loads and stores; one of them then releases what all have stored.
-            __builtin_amdgcn_s_waitcnt(0);
+            wait_for_stores();
             sync_group();
             if (thread() != 0) continue;
-            __builtin_amdgcn_fence(__ATOMIC_RELEASE, "");
+            release_all();
             if (step.send) tell(&counters(ring.next)->filled, sent);
             if (step.receive) tell(&counters(ring.previous)->freed, received);
         }

@@ -11,10 +11,10 @@ struct F32 {
 };
 
 struct F16 {
-    typedef _Float16 Element;
+    typedef half Element;
     typedef float Sum;
-    static __device__ float wide(_Float16 x) { return x; }
-    static __device__ _Float16 rounded(float x) { return (_Float16)x; }
+    static __device__ float wide(half x) { return x; }
+    static __device__ half rounded(float x) { return (half)x; }
 };
 
 struct BF16 {

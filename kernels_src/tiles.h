@@ -4,19 +4,7 @@
 #include "device.h"
 
 enum : u32 { WORKGROUP = 256 };
-
-typedef u32 quad __attribute__((ext_vector_type(4)));
 enum : u64 { QUAD = sizeof(quad) };
-
-// A U in memory. A quad lies at any address there: the hardware's global memory instructions need no alignment.
-template <class U>
-struct InMemory {
-    typedef U Type;
-};
-template <>
-struct InMemory<quad> {
-    typedef quad Type __attribute__((aligned(1)));
-};
 
 typedef GLOBAL u8* Out;
 typedef const GLOBAL u8* In;
@@ -27,8 +15,7 @@ struct From {
 
     template <class U, u32 N>
     __device__ void operator()(U (&held)[N], u64 at, u64 step) const {
-#pragma unroll
-        for (u32 k = 0; k < N; ++k) held[k] = *(const GLOBAL typename InMemory<U>::Type*)(src + at + k * step);
+        fetch(held, src + at, step);
     }
 };
 
@@ -36,29 +23,25 @@ struct From {
 // destination of what was loaded.
 template <class T, u32 UNROLL, class Load, class ForEach>
 static __device__ void move(u64 nbytes, u32 part, u32 parts, Load load, ForEach each) {
-    typedef typename InMemory<quad>::Type Loose;
     const u64 TILE = WORKGROUP * UNROLL * QUAD;
     u64 tiles = nbytes / TILE;
     for (u64 tile = part; tile < tiles; tile += parts) {
         quad held[UNROLL];
         u64 at = tile * TILE + thread() * QUAD;
         load(held, at, WORKGROUP * QUAD);
-        each([&](Out dst) {
-#pragma unroll
-            for (u32 k = 0; k < UNROLL; ++k) *(GLOBAL Loose*)(dst + at + k * (WORKGROUP * QUAD)) = held[k];
-        });
+        each([&](Out dst) { put(held, dst + at, WORKGROUP * QUAD); });
     }
     u64 i = (u64)part * WORKGROUP + thread(), step = (u64)parts * WORKGROUP;
     u64 quads = nbytes / QUAD;
     for (u64 q = tiles * (TILE / QUAD) + i; q < quads; q += step) {
         quad held[1];
         load(held, q * QUAD, 0);
-        each([&](Out dst) { *(GLOBAL Loose*)(dst + q * QUAD) = held[0]; });
+        each([&](Out dst) { put(held, dst + q * QUAD, 0); });
     }
     u64 last = quads * QUAD + i * sizeof(T);
     if (last < nbytes) {
         T held[1];
         load(held, last, 0);
-        each([&](Out dst) { *(GLOBAL T*)(dst + last) = held[0]; });
+        each([&](Out dst) { put(held, dst + last, 0); });
     }
 }

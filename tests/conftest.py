@@ -35,10 +35,53 @@ def pytest_configure(config):
     os.environ["HSAKIT_NODE"] = node_choice.choose(config.getoption("--node"))
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     for item in items:
         if {"runtime", "node"} & set(item.fixturenames):
             item.add_marker("node")
+    _deselect(config, items)
+
+
+_left_out = {}  # what this machine lacks: how many tests need it
+
+
+def _deselect(config, items):
+    """Tests of what `make` cannot set up, a GPU of NVIDIA's and its toolkit, run where these are."""
+    lacking = {marker: why for marker, (there, why) in _NVIDIA.items() if not there()}
+    needless = [item for item in items if any(item.get_closest_marker(marker) for marker in lacking)]
+    for item in needless:
+        why = next(why for marker, why in lacking.items() if item.get_closest_marker(marker))
+        _left_out[why] = _left_out.get(why, 0) + 1
+    if needless:
+        config.hook.pytest_deselected(items=needless)
+        items[:] = [item for item in items if item not in needless]
+
+
+def _has_toolkit():
+    from hsakit.cuda import nvcc
+    from hsakit.ffi.errors import CompilerNotFound
+
+    try:
+        return nvcc.toolkit() is not None
+    except CompilerNotFound:
+        return False
+
+
+def _has_gpu():
+    from hsakit.ffi import node_choice
+
+    return node_choice.vendor() == "nvidia"
+
+
+_NVIDIA = {
+    "cuda_toolkit": (_has_toolkit, "no CUDA toolkit (nvcc, cuda.h)"),
+    "cuda_gpu": (_has_gpu, "this run's node is no NVIDIA GPU"),
+}
+
+
+def pytest_terminal_summary(terminalreporter):
+    for why, count in _left_out.items():
+        terminalreporter.write_line(f"{count} tests left out: {why}")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -60,11 +103,14 @@ def runtime():
 
 
 @pytest.fixture(scope="session")
-def node(runtime):
-    """The node's GPUs, links and engines."""
-    from hsakit.node import Node
+def node(request):
+    """The node's GPUs, links and engines; with --node hw those of NVIDIA's where there are none of AMD's."""
+    from hsakit.ffi import node_choice
+    from hsakit.node import open_node
 
-    with Node() as opened:
+    if node_choice.vendor() == "amd":
+        request.getfixturevalue("runtime")
+    with open_node() as opened:
         yield opened
 
 

@@ -8,7 +8,7 @@ import pytest
 from hsakit import codeobject, compiler
 from hsakit.ffi.errors import CompilerNotFound, InvalidArgument, KernelBuildError
 
-FAMILIES = ["census", "copy", "exchange", "gemm", "latch", "pattern", "reduce", "ring"]
+FAMILIES = ["census", "copy", "exchange", "gemm", "latch", "pattern", "product", "reduce", "ring"]
 
 
 @pytest.fixture

@@ -80,6 +80,8 @@ def _problem() -> str | None:
 
     if {"-h", "--help"} & set(sys.argv[1:]):
         return None  # needs no library
+    if loader.nvidia_alone():
+        return None
     try:
         loader.probe().require(SYMBOL)
     except LibraryNotFound as error:

@@ -31,7 +31,7 @@ from hsakit.c3.tables import summary as c3_averages  # noqa: E402
 from hsakit.collectives import OPERATIONS  # noqa: E402
 from hsakit.collectives.operation import ITEMSIZE  # noqa: E402
 from hsakit.ffi.errors import HsakitError, InvalidArgument  # noqa: E402
-from hsakit.node import Node  # noqa: E402
+from hsakit.node import Node, open_node  # noqa: E402
 from hsakit.results import ResultsError, Writer, latest, read  # noqa: E402
 from hsakit.sweep import (  # noqa: E402
     collective,
@@ -321,7 +321,7 @@ def _c3(arguments) -> int:
     if arguments.curves:
         strategies += [each for each in strategy.known().values() if each.name in CURVES and each not in strategies]
     folder = Path(arguments.out) if arguments.out else None
-    with Node(arguments.node) as node:
+    with open_node(arguments.node) as node:
         settings = _c3_settings(arguments, node, sampled)
         with c3.C3Sweep(node, settings) as sweep:
             points = sweep.plan(scenarios, strategies)
@@ -362,7 +362,7 @@ def _interference(arguments) -> int:
     gemms = arguments.gemm or [parse_gemm(text) for text in (_QUICK_DISTURBED if arguments.quick else _DISTURBED)]
     size = arguments.size or (20_000 if arguments.quick else 64 << 20)
     folder = Path(arguments.out) if arguments.out else None
-    with Node(arguments.node) as node:
+    with open_node(arguments.node) as node:
         most = len(node.gpus) - 1
         peers = arguments.peers or ((1, most) if arguments.quick else tuple(range(1, most + 1)))
         if wrong := [count for count in peers if not 1 <= count <= most]:

@@ -28,9 +28,9 @@ from hsakit.c3.ticks import COLLECTIVE, GEMM
 from hsakit.c3.traffic import BY, MOST, Memory, Traffic
 from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
 from hsakit.figure import Figure, Series, clock_words
-from hsakit.node import Node
+from hsakit.platform import Platform
 from hsakit.sweep import sweep
-from hsakit.sweep.dma import packet_bytes
+from hsakit.sweep.dma import packet_bytes_of
 
 KIND = "interference"
 ALONE = "alone"
@@ -60,7 +60,7 @@ class InterferenceSweep(sweep.Sweep):
     kind = KIND
     _settings: Settings
 
-    def __init__(self, node: Node, settings: Settings, nbytes: int):
+    def __init__(self, node: Platform, settings: Settings, nbytes: int):
         super().__init__(node, settings, clock=node.clock)
         self._nbytes = nbytes
         self._points: dict[Scenario, list[Point]] = {}
@@ -106,7 +106,7 @@ class InterferenceSweep(sweep.Sweep):
             self._rows[point] = self._row(trial)
 
     def _stage(self, scenario: Scenario, verify: bool) -> Stage:
-        bytes_a_packet = packet_bytes(self._node.runtime.version)
+        bytes_a_packet = packet_bytes_of(self._node)
         deadline = self._settings.deadline
         return Stage(self._node, scenario, verify=verify, deadline=deadline, packet_bytes=bytes_a_packet)
 

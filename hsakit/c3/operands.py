@@ -26,6 +26,11 @@ class Operands:
         rows, columns = min(scenario.m, PERIOD), min(scenario.n, PERIOD)
         self._product = Product(scenario.dtype, rows, columns, scenario.k, seed)
 
+    @property
+    def product(self) -> Product:
+        """What C repeats."""
+        return self._product
+
     def fill_a(self, view: np.ndarray) -> None:
         s = self._scenario
         self._repeat(view, self._product.a, (s.m, s.k), s.layout[0] == "t")

@@ -24,7 +24,8 @@ ALONE_GEMM, ALONE_KERNELS, ALONE_ENGINES = "gemm", "kernels", "engines"
 QUARTERS = {"kernels": "kernels_quarter", "engines": "engines_quarter"}  # the collective at a quarter of its size
 CURVE_GEMM, CURVE_KERNELS = "gemm_by_cus", "kernels_by_cus"  # on some of the CUs
 CURVES = (CURVE_GEMM, CURVE_KERNELS)
-ALONE = (ALONE_GEMM, ALONE_KERNELS, ALONE_ENGINES, *QUARTERS.values(), *CURVES)
+ALONE_NCCL = "nccl"  # the collective by the library that is compared with: where it was measured it sets Tc
+ALONE = (ALONE_NCCL, ALONE_GEMM, ALONE_KERNELS, ALONE_ENGINES, *QUARTERS.values(), *CURVES)
 
 
 def label(strategy: str, variant: dict[str, Any]) -> str:
@@ -119,8 +120,8 @@ class Outcome:
 
     @property
     def collective(self) -> list[int]:
-        """Tc by run: that of kernels, whoever carries the collective that is compared."""
-        return self.rows[ALONE_KERNELS].times
+        """Tc by run: NCCL's where that was measured, else that of our kernels, whoever carries what is compared."""
+        return self.rows[ALONE_NCCL if ALONE_NCCL in self.rows else ALONE_KERNELS].times
 
     @cached_property
     def ideal(self) -> Estimate:
@@ -146,7 +147,8 @@ class Outcome:
 
     def _result(self, tried: list[Measured]) -> Result:
         best = min(tried, key=lambda each: float(np.median(each.times)))
-        alone = ALONE_ENGINES if best.row["parameters"]["collective_by"] == "engines" else ALONE_KERNELS
+        by = best.row["parameters"]["collective_by"]
+        alone = {"engines": ALONE_ENGINES, "nccl": ALONE_NCCL}.get(by, ALONE_KERNELS)
         collective = self.rows.get(alone, self.rows[ALONE_KERNELS])
         return Result(
             best=best,

@@ -165,6 +165,7 @@ class Run:
         them (``after``), the host's pace of submission does not count."""
         if self._gate is not None:
             raise InvalidArgument("a run has one gate, with as many offsets as it needs")
+        offsets = tuple(max(offset, number * self.stage.platform.apart) for number, offset in enumerate(offsets))
         self._gate = self.own(Gate(self.stage.platform, offsets, patience=self.stage.deadline))
         self.launch = "gated"
         return self._gate.signals
@@ -181,7 +182,7 @@ class Run:
         nbytes: int | None = None,
     ) -> Moved:
         """The collective by kernels of so many workgroups, one kernel on every GPU."""
-        buffers = self._buffers(nbytes)
+        buffers = self.buffers(nbytes)
         made = kernels.prepare(
             self.stage.platform,
             buffers.operation,
@@ -195,7 +196,7 @@ class Run:
 
     def engines(self, after: After = None, split: int = 1, nbytes: int | None = None) -> Moved:
         """The collective by engines: ``split`` of them for each peer."""
-        buffers = self._buffers(nbytes)
+        buffers = self.buffers(nbytes)
         made = engines.prepare(
             self.stage.platform,
             buffers.operation,
@@ -207,7 +208,8 @@ class Run:
         copies = sum(_packets(t.nbytes, split, self.stage.packet_bytes) for t in direct(buffers.operation).transfers)
         return self.add(Moved(self, self.own(made), buffers, 0, copies, "engine"))
 
-    def _buffers(self, nbytes: int | None) -> Buffers:
+    def buffers(self, nbytes: int | None = None) -> Buffers:
+        """Those of the scenario's collective, or of one of so many bytes."""
         nbytes = self.stage.scenario.nbytes if nbytes is None else nbytes
         number = sum(isinstance(p, Moved) and p.buffers.operation == self.stage.operation(nbytes) for p in self.parts)
         return self.stage.buffers(nbytes, number)

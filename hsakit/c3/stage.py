@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,15 @@ from hsakit.c3.operands import Operands
 from hsakit.c3.scenario import Scenario
 from hsakit.collectives import Buffers, Operation
 from hsakit.ffi.errors import HsakitError, InvalidArgument
-from hsakit.gemm import FORMATS
+from hsakit.gemm import FORMATS, GemmError
+from hsakit.kernels import MISMATCH, NOWHERE
+from hsakit.pattern import MAX_RANK, Pattern
 from hsakit.platform import Gpu, Platform
 
 _GUARD = 256  # bytes before and behind C that nobody may touch
 _CANARY = 0xA5
+_SEED = 1
+DEVICE_FROM = 64 << 20  # bytes of C
 
 
 class Stage:
@@ -108,10 +113,63 @@ class Stage:
 
     # Verification
 
+    @property
+    def _on_device(self) -> bool:
+        """Results that are large are poisoned and compared by the GPUs: the host would take seconds for each."""
+        return self._results[0].nbytes >= DEVICE_FROM
+
+    def _run(self, gpu: Gpu, launch: Any) -> None:
+        with gpu.create_queue(64) as queue:
+            queue.prepare(launch).submit(self.deadline)
+            queue.drain(self.deadline)
+
+    @cached_property
+    def _references(self) -> list[Any]:
+        """By rank, in memory: what C repeats, and what each element may be off; both in float32, the bound with that
+        rounding on top."""
+        assert self._operands is not None
+        product = self._operands.product
+        expected = product.result.astype(np.float32)
+        bound = (product.allowed + np.abs(product.result) * 2.0**-23).astype(np.float32)
+        made = []
+        for gpu in self.gpus:
+            held = tuple(self.own(gpu.allocate(4 * expected.size)) for _ in range(2))
+            for memory, values in zip(held, (expected, bound)):
+                raw = np.ascontiguousarray(values).view(np.uint8).ravel()
+                gpu.put(memory, partial(_fill, raw), self.deadline)
+            made.append((*held, self.own(gpu.allocate(MISMATCH.itemsize))))
+        return made
+
+    def _check_on_device(self, rank: int, gpu: Gpu) -> None:
+        assert self._operands is not None
+        s, c = self.scenario, self._results[rank]
+        expected, bound, found = self._references[rank]
+        rows, columns = self._operands.product.result.shape
+        gpu.put(found, partial(_fill, np.array([(0, NOWHERE)], MISMATCH).view(np.uint8)), self.deadline)
+        inner = c[_GUARD : c.nbytes - _GUARD]
+        launch = gpu.kernels.check_product(s.dtype, inner, s.m, s.n, expected, bound, rows, columns, found)
+        self._run(gpu, launch)
+        wrong = gpu.get(found, self.deadline).view(MISMATCH)[0]
+        if wrong["count"]:
+            at = divmod(int(wrong["first"]), s.n)
+            raise GemmError(
+                f"GEMM on GPU {gpu.index}: {wrong['count']} of {s.m * s.n} elements wrong, the first at {at}"
+            )
+        for start in (0, c.nbytes - _GUARD):
+            if (np.asarray(gpu.get(c[start : start + _GUARD], self.deadline)) != _CANARY).any():
+                raise HsakitError(f"GEMM on GPU {gpu.index}: bytes before or behind C were overwritten")
+
     def poison(self) -> None:
         """Make all results of the GEMM wrong."""
         operands = self._operands
         assert operands is not None
+        if self._on_device:
+            wrong = Pattern(_SEED, MAX_RANK - 1)
+            for gpu, c in zip(self.gpus, self._results):
+                self._run(gpu, gpu.kernels.fill(c, wrong))
+                for start in (0, c.nbytes - _GUARD):
+                    gpu.put(c[start : start + _GUARD], lambda view: view.fill(_CANARY), self.deadline)
+            return
 
         def fill(view: np.ndarray) -> None:
             view[:_GUARD] = view[-_GUARD:] = _CANARY
@@ -123,6 +181,10 @@ class Stage:
     def check(self) -> None:
         """Raise an HsakitError unless every GPU's GEMM is right."""
         assert self._operands is not None
+        if self._on_device:
+            for rank, gpu in enumerate(self.gpus):
+                self._check_on_device(rank, gpu)
+            return
         for gpu, c in zip(self.gpus, self._results):
             view = np.asarray(gpu.get(c, self.deadline))
             try:
@@ -131,3 +193,7 @@ class Stage:
                 raise type(wrong)(f"GEMM on GPU {gpu.index}: {wrong}") from None
             if (view[:_GUARD] != _CANARY).any() or (view[-_GUARD:] != _CANARY).any():
                 raise HsakitError(f"GEMM on GPU {gpu.index}: bytes before or behind C were overwritten")
+
+
+def _fill(content: np.ndarray, view: np.ndarray) -> None:
+    view[:] = content

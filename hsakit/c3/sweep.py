@@ -22,10 +22,9 @@ from hsakit.c3.stage import Stage
 from hsakit.c3.strategy import Description, Facts, Strategy
 from hsakit.c3.ticks import COLLECTIVE, GEMM
 from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError, InvalidArgument
-from hsakit.node import Node
-from hsakit.occupancy import workgroups_a_cu
+from hsakit.platform import Platform
 from hsakit.sweep import sweep
-from hsakit.sweep.dma import packet_bytes
+from hsakit.sweep.dma import packet_bytes_of
 
 REPEATS = 9  # as in the paper
 SMALL = {"m": 256, "n": 256, "k": 64}  # what stands for a larger GEMM where that cannot be verified: 4 tiles
@@ -66,12 +65,12 @@ class C3Sweep(sweep.Sweep):
     kind = KIND
     _settings: Settings
 
-    def __init__(self, node: Node, settings: Settings):
+    def __init__(self, node: Platform, settings: Settings):
         super().__init__(node, settings, clock=node.clock)
         self._machine: Machine | None = None
         self._plan: dict[Scenario, list[Point]] = {}
         self._rows: dict[Point, dict] = {}
-        self._packet_bytes = packet_bytes(node.runtime.version)
+        self._packet_bytes = packet_bytes_of(node)
         self._proofs: dict[tuple[Scenario, str], str | None] = {}  # what was wrong with a plan at a smaller size
 
     @property
@@ -149,7 +148,7 @@ class C3Sweep(sweep.Sweep):
 
     def _facts(self, stage: Stage) -> Facts:
         launch = stage.launch(0)
-        per_cu = workgroups_a_cu(launch.kernel.info, launch.geometry, self._node.gpus[0].agent)
+        per_cu = self._node.gpus[0].workgroups_a_cu(launch)
         gpus = self._node.gpus
         engines = len(gpus[0].engines_to(gpus[1]))
         return Facts(stage.scenario, len(gpus), Launch(stage.gemm_workgroups, per_cu), self.machine, engines)
@@ -235,7 +234,7 @@ class Trial:
         self.launch = described.launch
         self.described = {
             "order": list(described.order),
-            "apart": described.apart,
+            "apart": max(described.apart, stage.platform.apart if described.apart else 0.0),
             "collective_by": described.collective_by,
             "summary": described.text,
             "picked": described.picked,

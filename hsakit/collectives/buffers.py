@@ -89,7 +89,10 @@ class Buffers:
         """Give senders the bytes of a new seed, make all that is to come wrong, and set the canaries."""
         self.seed += 1
         for (rank, name), buffer in self._whole.items():
-            self.gpus[rank].put(buffer, partial(self._fill, rank, name), deadline)
+            if not self.operation.reduces and buffer.nbytes >= self.device_from:
+                self._fill_on_device(rank, name, buffer, deadline)
+            else:
+                self.gpus[rank].put(buffer, partial(self._fill, rank, name), deadline)
         for transfer in _through_scratch(collective):
             place = _part(collective, transfer.dst, transfer.nbytes)
             self.gpus[transfer.dst.rank].put(place, partial(_copy, ~self._sent(transfer.block)), deadline)
@@ -109,8 +112,11 @@ class Buffers:
                     dst = self.operation.target(rank, block.dst_offset)
                     self._compare(view[dst.offset : dst.offset + block.nbytes], block, dst, collective)
             for block in blocks:
-                if self._on_device(block) and self._differs(gpu, block, deadline):
-                    dst = self.operation.target(rank, block.dst_offset)
+                if not self._on_device(block):
+                    continue
+                dst = self.operation.target(rank, block.dst_offset)
+                memory = self.recv[rank][dst.offset : dst.offset + block.nbytes]
+                if self._differs(gpu, memory, self.patterns[block.src[0]], block.src_offset, deadline):
                     got = gpu.get(self.recv[rank][dst.offset : dst.offset + block.nbytes], deadline)
                     self._compare(got, block, dst, collective)
         self._check_untouched(deadline)
@@ -132,6 +138,29 @@ class Buffers:
         if operation.source(rank, 0).buffer == name and operation.sent(rank):
             at, nbytes = operation.source(rank, 0).offset, operation.sent(rank)
             inner[at : at + nbytes] = content.sent(operation, Pattern(self.seed, rank), 0, nbytes)
+
+    def _fill_on_device(self, rank: int, name: str, buffer: Any, deadline: float) -> None:
+        """The same by kernels: the host would take seconds for what the GPU does in milliseconds."""
+        gpu, operation = self.gpus[rank], self.operation
+        canary = Pattern(self.seed, MAX_RANK - 1)
+        end = buffer.nbytes - GUARD
+        for start, offset in ((self._skew, 0), (end, GUARD)):
+            gpu.put(buffer[start : start + GUARD], partial(canary.fill, offset=offset), deadline)
+        inner = self._inner(rank, name)
+        launches = []
+        if name == "recv":
+            for block in operation.blocks:
+                if block.dst == rank:
+                    at = operation.target(rank, block.dst_offset).offset
+                    pattern, part = self.patterns[block.src[0]], inner[at : at + block.nbytes]
+                    launches.append(gpu.kernels.fill(part, pattern, block.src_offset, inverted=True))
+        if operation.source(rank, 0).buffer == name and operation.sent(rank):
+            at = operation.source(rank, 0).offset
+            launches.append(gpu.kernels.fill(inner[at : at + operation.sent(rank)], Pattern(self.seed, rank)))
+        with gpu.create_queue(64) as queue:
+            for launch in launches:
+                queue.prepare(launch).submit()
+            queue.drain(deadline)
 
     def _sent(self, block: Block) -> np.ndarray:
         return content.sent(self.operation, self.patterns[block.src[0]], block.src_offset, block.nbytes)
@@ -165,15 +194,12 @@ class Buffers:
     def _on_device(self, block: Block) -> bool:
         return block.nbytes >= self.device_from and len(block.src) == 1 and content.plain(self.operation)
 
-    def _differs(self, gpu: Gpu, block: Block, deadline: float) -> bool:
-        """Whether the GPU finds a byte of a block that is wrong."""
-        at = self.operation.target(block.dst, block.dst_offset).offset
-        memory = self.recv[block.dst][at : at + block.nbytes]
+    def _differs(self, gpu: Gpu, memory: Any, pattern: Pattern, offset: int, deadline: float) -> bool:
+        """Whether the GPU finds a byte in its memory that is not the pattern's from ``offset`` on."""
         with gpu.allocate(MISMATCH.itemsize) as found, gpu.create_queue(64) as queue:
             none = np.array([(0, NOWHERE)], MISMATCH).view(np.uint8)
             gpu.put(found, partial(_copy, none), deadline)
-            launch = gpu.kernels.compare(memory, self.patterns[block.src[0]], found, block.src_offset)
-            queue.prepare(launch).submit()
+            queue.prepare(gpu.kernels.compare(memory, pattern, found, offset)).submit()
             queue.drain(deadline)
             return bool(gpu.get(found, deadline).view(MISMATCH)["count"][0])
 
@@ -186,11 +212,19 @@ class Buffers:
                 mismatch = compare(np.asarray(gpu.get(buffer[start : start + GUARD], deadline)), canary, offset)
                 if mismatch:
                     raise VerifyError(mismatch, f"{operation}: written {side} {name} of rank {rank}, at its canary")
-            if name == "send":
-                view = self._bytes(rank, name, deadline)
-                wrong = np.flatnonzero(view != content.sent(operation, self.patterns[rank], 0, operation.sent(rank)))
-                if wrong.size:
-                    raise HsakitError(f"{operation}: byte {wrong[0]} of what rank {rank} sends was overwritten")
+            if name == "send" and not operation.reduces and buffer.nbytes >= self.device_from:
+                sent = self.send[rank][: operation.sent(rank)]
+                if self._differs(gpu, sent, self.patterns[rank], 0, deadline):
+                    self._check_sent(rank, deadline)
+            elif name == "send":
+                self._check_sent(rank, deadline)
+
+    def _check_sent(self, rank: int, deadline: float) -> None:
+        operation = self.operation
+        view = self._bytes(rank, "send", deadline)
+        wrong = np.flatnonzero(view != content.sent(operation, self.patterns[rank], 0, operation.sent(rank)))
+        if wrong.size:
+            raise HsakitError(f"{operation}: byte {wrong[0]} of what rank {rank} sends was overwritten")
 
     def _inner(self, rank: int, name: str) -> Any:
         buffer = self._whole.get((rank, name))

@@ -1,6 +1,6 @@
-"""The C API of HIP and HSA under its C names, opened on first use."""
+"""The C API of HIP, HSA and CUDA's driver under its C names, opened on first use."""
 
-from hsakit.ffi.constants import HIP, HSA
-from hsakit.ffi.loader import Library, hip, hsa
+from hsakit.ffi.constants import CUDA, HIP, HSA
+from hsakit.ffi.loader import Library, cuda, hip, hsa
 
-__all__ = ["HIP", "HSA", "Library", "hip", "hsa"]
+__all__ = ["CUDA", "HIP", "HSA", "Library", "cuda", "hip", "hsa"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from hsakit.ffi._cuda import ffi as _cuda_ffi
 from hsakit.ffi._hip import ffi as _hip_ffi
 from hsakit.ffi._hsa import ffi as _hsa_ffi
 
@@ -20,3 +21,4 @@ def _enumerators(ffi) -> SimpleNamespace:
 
 HSA = _enumerators(_hsa_ffi)
 HIP = _enumerators(_hip_ffi)
+CUDA = _enumerators(_cuda_ffi)

@@ -1,11 +1,11 @@
 """Every exception hsakit raises, and the one place where a status code becomes one.
 
-``check_hsa`` and ``check_hip`` take what the C call returned; no other module looks at a status.
+``check_hsa``, ``check_hip`` and ``check_cuda`` take what the C call returned; no other module looks at a status.
 """
 
 from __future__ import annotations
 
-from hsakit.ffi.constants import HIP, HSA
+from hsakit.ffi.constants import CUDA, HIP, HSA
 
 # Success, and two reports that are no failure: a callback ended an iteration, and fewer CUs were enabled than the mask
 # named (the queue reads its mask back).
@@ -79,13 +79,13 @@ class SymbolMissing(HsakitError):
 
 
 class CompilerNotFound(HsakitError):
-    """No HIP compiler. ``searched`` lists (where, why not) in the order tried."""
+    """No compiler for a GPU's kernels. ``searched`` lists (where, why not) in the order tried."""
 
-    def __init__(self, searched: list[tuple[str, str]], advice: str):
+    def __init__(self, searched: list[tuple[str, str]], advice: str, language: str = "HIP"):
         self.searched = list(searched)
         self.advice = advice
         tried = "".join(f"\n  {where}: {why}" for where, why in searched)
-        super().__init__(f"no usable HIP compiler. {advice}\nSearched:{tried}")
+        super().__init__(f"no usable {language} compiler. {advice}\nSearched:{tried}")
 
 
 class KernelBuildError(HsakitError):
@@ -141,6 +141,10 @@ class HipError(_StatusError):
     """A call of the HIP runtime failed."""
 
 
+class CudaError(_StatusError):
+    """A call of CUDA's driver, or of a library on top of it, failed."""
+
+
 def check_hsa(call: str, status: int, advice: str | None = None) -> None:
     """Raise HsaError unless ``status``, as returned by the function named ``call``, is success or only a report."""
     if status not in _FINE:
@@ -171,6 +175,60 @@ def hip_answered(call: str, status: int, answer: int, advice: str | None = None)
     if status:
         check_hip(call, status, advice)
     return False
+
+
+def check_cuda(call: str, status: int, advice: str | None = None) -> None:
+    """Raise CudaError unless ``status``, as returned by the function named ``call``, is CUDA_SUCCESS.
+
+    GpuMemoryFault for an illegal address: the driver says no more, and every later call of the process returns it.
+    """
+    if status == CUDA.CUDA_ERROR_ILLEGAL_ADDRESS:
+        raise GpuMemoryFault(f"{call}: a kernel or copy touched memory that it may not; go on in a new process")
+    if status != CUDA.CUDA_SUCCESS:
+        raise CudaError(call, status, *_cuda_words(status), advice)
+
+
+def check_nccl(call: str, status: int) -> None:
+    """Raise CudaError unless ``status``, as returned by the function named ``call``, is ncclSuccess."""
+    if status:
+        from hsakit.ffi import loader
+
+        nccl = loader.nccl()
+        # const char *ncclGetErrorString(ncclResult_t result)
+        raise CudaError(call, status, "ncclResult_t", nccl.ffi.string(nccl.lib.ncclGetErrorString(status)).decode())
+
+
+def check_cublaslt(call: str, status: int) -> None:
+    """Raise CudaError unless ``status``, as returned by the function named ``call``, is CUBLAS_STATUS_SUCCESS."""
+    if status:
+        from hsakit.ffi import loader
+
+        lt = loader.cublaslt()
+        # const char *cublasLtGetStatusName(cublasStatus_t status); const char *cublasLtGetStatusString(...)
+        name, text = (say(status) for say in (lt.lib.cublasLtGetStatusName, lt.lib.cublasLtGetStatusString))
+        raise CudaError(call, status, lt.ffi.string(name).decode(), lt.ffi.string(text).decode())
+
+
+def cuda_answered(call: str, status: int, answer: int) -> bool:
+    """As ``hip_answered``: whether the function returned ``answer``; False for success, CudaError for other codes."""
+    if status == answer:
+        return True
+    if status:
+        check_cuda(call, status)
+    return False
+
+
+def _cuda_words(status: int) -> tuple[str, str]:
+    from hsakit.ffi import loader
+
+    cuda = loader.cuda()
+    out = cuda.ffi.new("const char **")
+    words = []
+    # CUresult cuGetErrorName(CUresult error, const char **pStr); CUresult cuGetErrorString(CUresult error, ...)
+    for say in (cuda.lib.cuGetErrorName, cuda.lib.cuGetErrorString):
+        known = say(status, out) == CUDA.CUDA_SUCCESS and out[0]
+        words.append(cuda.ffi.string(out[0]).decode(errors="replace") if known else "")
+    return words[0] or "unknown status", words[1]
 
 
 def _hsa_words(status: int) -> tuple[str, str]:

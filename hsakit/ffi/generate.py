@@ -1,4 +1,4 @@
-"""Turn the declarations in ``decl/`` into the committed out-of-line ABI modules ``_hsa.py`` and ``_hip.py``.
+"""Turn the declarations in ``decl/`` into the committed out-of-line ABI modules ``_hsa.py``, ``_hip.py`` and so on.
 
     python -m hsakit.ffi.generate
 
@@ -18,6 +18,9 @@ HERE = Path(__file__).parent
 DECLARATIONS = {
     "_hsa": ("hsa.h", "hsa_ext_amd.h"),
     "_hip": ("hip_runtime_api.h",),
+    "_cuda": ("cuda.h",),
+    "_nccl": ("nccl.h",),
+    "_cublaslt": ("cublasLt.h",),
 }
 
 

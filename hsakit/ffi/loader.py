@@ -1,10 +1,12 @@
-"""Find and open AMD's libraries, on first use.
+"""Find and open AMD's libraries, and CUDA's driver, on first use.
 
-``hsa()`` and ``hip()`` return the process's one ``Library`` each. Its ``lib`` has the C functions under their C names.
+``hsa()``, ``hip()`` and ``cuda()`` return the process's one ``Library`` each. Its ``lib`` has the C functions under
+their C names.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -13,11 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hsakit.ffi import node_choice
+from hsakit.ffi._cuda import ffi as _cuda_ffi
 from hsakit.ffi._hip import ffi as _hip_ffi
 from hsakit.ffi._hsa import ffi as _hsa_ffi
 from hsakit.ffi.errors import LibraryNotFound, SymbolMissing
 
 HSA_NAMES = ("libhsa-runtime64.so.1",)
+CUDA_NAMES = ("libcuda.so.1",)
+NCCL_NAMES = ("libnccl.so.2",)
+CUBLASLT_NAMES = ("libcublasLt.so.13",)
 HIP_NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 
 # Functions that a library still in use may lack: symbol -> (library, first release that has it).
@@ -26,12 +32,16 @@ OPTIONAL = {
     "hsa_amd_memory_copy_engine_status": ("libhsa-runtime64", "ROCm 5.6"),
     "hsa_amd_memory_get_preferred_copy_engine": ("libhsa-runtime64", "ROCm 7.0"),
     "hipGetDevicePropertiesR0600": ("libamdhip64", "ROCm 6.0"),
+    "cuMemcpyBatchAsync_v2": ("libcuda", "CUDA 13.0"),
 }
 
 _ADVICE = (
     "Run `make rocm` to put AMD's libraries into build/rocm and use build/rocm/python, "
     "or set ROCM_PATH to a ROCm installation (6.1 or later)."
 )
+
+
+_CUDA_ADVICE = "It comes with NVIDIA's driver (CUDA 13.0 or later), not with a toolkit."
 
 
 class Library:
@@ -84,6 +94,7 @@ class _Functions:
 _lock = threading.RLock()
 _hsa: Library | None = None
 _hip: Library | None = None
+_cuda: Library | None = None
 
 
 def hsa() -> Library:
@@ -103,6 +114,17 @@ def probe() -> Library:
     return _open(_hsa_ffi, HSA_NAMES, "hsa_init", [])
 
 
+def nvidia_alone() -> bool:
+    """Whether this machine has GPUs of NVIDIA's, and neither one of AMD's nor its libraries: these are not needed."""
+    if not node_choice.has_nvidia() or node_choice.DRIVER.exists():
+        return False
+    try:
+        probe()
+    except LibraryNotFound:
+        return True
+    return False
+
+
 def hip() -> Library:
     """libamdhip64 on the same HSA library as ``hsa()``. LibraryNotFound if there is none that loads on it."""
     global _hip
@@ -115,7 +137,43 @@ def hip() -> Library:
     return _hip
 
 
-def _open(ffi, names: tuple[str, ...], probe: str, first: list[str]) -> Library:
+def cuda() -> Library:
+    """libcuda, the driver's own library; no toolkit is needed. LibraryNotFound if there is none."""
+    global _cuda
+    if _cuda is None:
+        with _lock:
+            if _cuda is None:
+                # Streams beyond the number of hardware channels share one, and what waits in one stream then holds up
+                # the other. The driver reads it in cuInit.
+                os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+                _cuda = _open(_cuda_ffi, CUDA_NAMES, "cuInit", [], _CUDA_ADVICE)
+    return _cuda
+
+
+@functools.cache
+def nccl() -> Library:
+    """libnccl, which some measurements compare with. LibraryNotFound if there is none."""
+    from hsakit.ffi._nccl import ffi
+
+    return _open(ffi, NCCL_NAMES, "ncclGetVersion", _pip(NCCL_NAMES), "pip has it as nvidia-nccl-cu13.")
+
+
+@functools.cache
+def cublaslt() -> Library:
+    """libcublasLt, whose GEMM measurements may use. LibraryNotFound if there is none."""
+    from hsakit.ffi._cublaslt import ffi
+
+    return _open(ffi, CUBLASLT_NAMES, "cublasLtCreate", _pip(CUBLASLT_NAMES), "pip has it as nvidia-cublas.")
+
+
+def _pip(names: tuple[str, ...]) -> list[str]:
+    """Where NVIDIA's packages of pip keep these libraries."""
+    found = importlib.util.find_spec("nvidia")
+    folders = [Path(each) for each in (found.submodule_search_locations or ())] if found else []
+    return [str(path) for folder in folders for name in names for path in sorted(folder.glob(f"*/lib/{name}"))]
+
+
+def _open(ffi, names: tuple[str, ...], probe: str, first: list[str], advice: str = _ADVICE) -> Library:
     searched: list[tuple[str, str]] = []
     for candidate in _unique((*_loaded(names), *first, *_candidates(names))):
         if os.sep in candidate and not os.path.exists(candidate):
@@ -129,7 +187,7 @@ def _open(ffi, names: tuple[str, ...], probe: str, first: list[str]) -> Library:
             searched.append((candidate, str(error)))
             continue
         return Library(ffi, raw, probe, names[0].partition(".so")[0], searched)
-    raise LibraryNotFound(names[0].partition(".so")[0], searched, _ADVICE)
+    raise LibraryNotFound(names[0].partition(".so")[0], searched, advice)
 
 
 def _unique(candidates) -> Iterator[str]:

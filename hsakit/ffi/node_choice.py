@@ -5,6 +5,7 @@ Nothing else in hsakit knows which it is, but for the topology root and the cloc
 
 from __future__ import annotations
 
+import glob
 import importlib.util
 import os
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 from hsakit.ffi.errors import InvalidArgument
 
 DRIVER = Path("/dev/kfd")
+NVIDIA = "/dev/nvidia[0-9]*"
 TOPOLOGY = Path("/sys/devices/virtual/kfd/kfd/topology")
 CHOICES = ("soft", "hw", "auto")
 
@@ -45,6 +47,18 @@ def choose(choice: str | None = None) -> str:
         )
     _chosen = kind
     return kind
+
+
+def vendor() -> str:
+    """Whose GPUs the chosen node has: ``amd``, or ``nvidia`` for ``hw`` where there are these and none of AMD's."""
+    kind = _node.kind if _node is not None else _chosen or choose()
+    ours = kind == "soft" or DRIVER.exists() and _lists_gpu(TOPOLOGY)
+    return "nvidia" if not ours and has_nvidia() else "amd"
+
+
+def has_nvidia() -> bool:
+    """Whether the machine has a GPU of NVIDIA's."""
+    return bool(glob.glob(NVIDIA))
 
 
 def _auto() -> str:

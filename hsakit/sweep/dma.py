@@ -14,6 +14,7 @@ from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
 from hsakit.hsa import Agent
 from hsakit.hsa.transfer import check_engine
 from hsakit.node import Node
+from hsakit.platform import Platform
 from hsakit.sweep import packets, sweep
 from hsakit.sweep.buffers import Buffers
 from hsakit.sweep.layout import Place, lay_out
@@ -163,6 +164,11 @@ def packet_bytes(version: str) -> int:
         return _PACKET_BYTES_NO_OVERRIDE
     major, minor = version.split()[0].split(".")
     return _PACKET_BYTES_1_13 if (int(major), int(minor)) <= (1, 13) else _PACKET_BYTES
+
+
+def packet_bytes_of(node: Platform) -> int:
+    """The same of a node; without end where no runtime cuts copies into packets."""
+    return packet_bytes(node.versions["hsa"]) if "hsa" in node.versions else 1 << 62
 
 
 def machine_of(node: Node) -> Machine:

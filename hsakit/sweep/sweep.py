@@ -78,11 +78,11 @@ class Sweep:
 
     kind: str
 
-    def __init__(self, node: Node, settings: Settings, clock: str | None = None):
+    def __init__(self, node: Any, settings: Settings, clock: str | None = None):
         self._node = node
         self._settings = settings
         self.clock = clock or node_choice.clock_label()
-        self.versions = results.versions(hsa=node.runtime.version, libhsa=loader.hsa().path.name)
+        self.versions = results.versions(**node.versions)
         self.broken: str | None = None  # why nothing more can be measured
 
     def through(self, apis: Iterable[str]) -> None:

@@ -31,6 +31,10 @@ def test_all_of_them_are_found_in_the_papers_order():
         "conccl_gated",
         "conccl_tuned",
         "hybrid",
+        "conccl_first",
+        "conccl_first_rp",
+        "nccl_base",
+        "nccl_first",
     ]
 
 

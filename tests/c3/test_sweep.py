@@ -192,7 +192,7 @@ def test_scenarios_that_cannot_run_are_refused_before_any_does(few, node):
     made = C3Sweep(few, Settings())
     with pytest.raises(InvalidArgument, match="no 2 equal shards"):
         made.plan([parse("bf16:8x8x8+all-gather:1K+1")], select(None))
-    one = SimpleNamespace(gpus=node.gpus[:1], runtime=node.runtime, clock=node.clock)
+    one = SimpleNamespace(gpus=node.gpus[:1], versions=node.versions, clock=node.clock)
     with pytest.raises(Undefined, match="1 GPU moves nothing"):
         C3Sweep(one, Settings()).plan([SMALL], select(None))
 

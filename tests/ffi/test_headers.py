@@ -16,12 +16,13 @@ import cffi
 import pytest
 from pycparser import c_ast, c_generator, c_parser
 
+from hsakit.cuda import nvcc
 from hsakit.ffi import generate, hip, hsa
 from hsakit.ffi.loader import OPTIONAL
 from hsakit.hip.abi import abi_of
 
 DECL = Path(generate.__file__).parent / "decl"
-INCLUDES = {"_hsa": ("hsa/hsa.h", "hsa/hsa_ext_amd.h"), "_hip": ("hip/hip_runtime_api.h",)}
+INCLUDES = {"_hsa": ("hsa/hsa.h", "hsa/hsa_ext_amd.h"), "_hip": ("hip/hip_runtime_api.h",), "_cuda": ("cuda.h",)}
 # What stands in the header where we have one of our own names.
 OURS_IN_C = "typedef void *hsakit_address;\ntypedef const void *hsakit_const_address;\n"
 NUMBERS = {"hsakit_address", "hsakit_const_address", "hsakit_enum", "hsakit_handle", "hsakit_opaque"}
@@ -142,6 +143,8 @@ def complaints(module: str, text: str, cc: str, tmp_path: Path) -> str:
 
 
 def include_of(module: str) -> Path:
+    if module == "_cuda":
+        return nvcc.toolkit() / "include"
     return include_folder((hsa() if module == "_hsa" else hip()).path, INCLUDES[module][0])
 
 
@@ -161,7 +164,10 @@ def compiled(module: str, checks: str, cc: str, tmp_path: Path) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("module", INCLUDES)
+MODULES = [pytest.param(name, marks=pytest.mark.cuda_toolkit if name == "_cuda" else ()) for name in INCLUDES]
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_declarations_agree_with_the_installed_headers(module, cc, tmp_path):
     assert complaints(module, declarations(module), cc, tmp_path) == ""
 
@@ -245,11 +251,15 @@ PLANTS = {
     "pointer level in HIP": ("_hip", "void **kernelParams", "void *kernelParams", "hipModuleLaunchKernel"),
     "width in HIP": ("_hip", "char bytes[16]", "char bytes[8]", "sizeof hipUUID"),
     "enum value in HIP": ("_hip", "hipErrorNoDevice = 100", "hipErrorNoDevice = 99", "hipErrorNoDevice"),
+    "width in CUDA": ("_cuda", "uint64_t value, unsigned", "uint32_t value, unsigned", "cuStreamWaitValue64_v2"),
+    "padding in CUDA": ("_cuda", "_internal_padding[92]", "_internal_padding[96]", "sizeof CUdevResource"),
     "number as opaque pointer in HIP": ("_hip", "int hipDevice_t", "hsakit_opaque hipDevice_t", "hipDevice_t"),
 }
 
 
-@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize(
+    "plant", [pytest.param(name, marks=pytest.mark.cuda_toolkit if "CUDA" in name else ()) for name in PLANTS]
+)
 def test_a_planted_mistake_is_named_by_the_compiler(plant, cc, tmp_path):
     module, right, wrong, named = PLANTS[plant]
     text = declarations(module)

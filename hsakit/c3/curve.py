@@ -1,0 +1,192 @@
+"""All-gather and all-to-all over sizes: engines and kernels of ours, and NCCL, on the same buffers in the same rounds.
+
+What is timed is what a rank's own stream sees: from passing a gate that is opened for all ranks, to the moment from
+which on it may go on with all bytes there. Both are events there; the slower rank counts. Every run is verified.
+
+NCCL runs in that stream, and so does one form of engines, ``streamed``. The others have streams of their own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hsakit import results
+from hsakit.collectives import Buffers, Operation, engines, kernels, nccl
+from hsakit.collectives.streamed import StreamedCollective
+from hsakit.cuda.place import Mark
+from hsakit.ffi.errors import HsakitError
+from hsakit.sweep.sizes import format_size
+
+if TYPE_CHECKING:
+    from hsakit.cuda.node import CudaNode
+
+KIND = "collective"
+DEVICE_FROM = 1 << 18  # bytes of a block from which on the GPUs fill and compare
+_SETTLED = 2e-4  # seconds: what was submitted has reached the GPUs
+_WORKGROUPS = (1, 4, 16, 64)
+IN_STREAM = ("nccl", "streamed")  # run in the rank's own stream
+
+
+def implementations(node: CudaNode) -> dict[str, Callable[..., Any]]:
+    """By name, what prepares a collective."""
+    made: dict[str, Callable[..., Any]] = {
+        "nccl": lambda *a, after, queues, tail: nccl.of(node).prepare(*a, queues=queues, tail=tail),
+        "streamed": lambda o, s, r, after, queues, tail: StreamedCollective(node, o, s, r, queues, tail),
+        "engines": lambda *a, after, queues, tail: _untimed(engines.prepare(node, *a, after=after, form="shared")),
+    }
+    for count in _WORKGROUPS:
+        made[f"kernels {count}"] = lambda *a, after, queues, tail, n=count: kernels.prepare(
+            node, *a, after=after, workgroups=n
+        )
+    return made
+
+
+def _untimed(collective: Any) -> Any:
+    for signal in collective.done:
+        signal.timed = False
+    return collective
+
+
+def measure(
+    node: CudaNode, names: Sequence[str], sizes: Sequence[int], repeats: int, warmup: int = 2, deadline: float = 30.0
+) -> Iterator[dict]:
+    """Rows: one for each operation, size (of the whole output) and implementation."""
+    for name in names:
+        for size in sizes:
+            yield from _measure(node, name, size, repeats, warmup, deadline)
+
+
+def _measure(node: CudaNode, name: str, size: int, repeats: int, warmup: int, deadline: float) -> Iterator[dict]:
+    ranks = len(node.gpus)
+    operation = Operation(name, ranks, size // ranks, in_place=name == "all-gather")
+    samples: dict[str, list] = {}
+    errors: dict[str, str] = {}
+    with ExitStack() as closing:
+        buffers = closing.enter_context(Buffers(node, operation, device_from=DEVICE_FROM))
+        gate = closing.enter_context(node.create_signal(0))
+        watches = {}
+        for label, prepare in implementations(node).items():
+            queues = [closing.enter_context(gpu.create_queue(64)) for gpu in node.gpus]
+            after = [[gate]] * ranks
+            watch = watches[label] = closing.enter_context(_Watch(node, gate, queues))
+            made = prepare(operation, buffers.send, buffers.recv, after=after, queues=queues, tail=[*watch.marks])
+            watch.take(closing.enter_context(made), label not in IN_STREAM)
+            samples[label] = []
+        for number in range(warmup + repeats):
+            for label, watch in watches.items():
+                if label in errors:
+                    continue
+                try:
+                    buffers.prepare(watch.collective, deadline)
+                    taken = watch.once(deadline)
+                    buffers.check(watch.collective, deadline)
+                    if number >= warmup:
+                        samples[label].append(taken)
+                except HsakitError as wrong:
+                    errors[label] = str(wrong)
+    for label, taken in samples.items():
+        error = errors.get(label)
+        yield results.make_row(
+            KIND,
+            f"{KIND} {name} {format_size(size)} {label} r{repeats} w{warmup}",
+            clock=node.clock,
+            versions=results.versions(**node.versions),
+            parameters={
+                "operation": name,
+                "in_place": operation.in_place,
+                "size": size,
+                "ranks": ranks,
+                "by": label,
+                "repeats": repeats,
+                "warmup": warmup,
+            },
+            samples=taken,
+            verified="none" if error else "full",
+            launch="gated",
+            packets={"planned": {}, "counted": None},
+            error=error,
+        )
+
+
+class _Watch:
+    """A collective between two events on a stream of each rank."""
+
+    collective: Any
+
+    def __init__(self, node: CudaNode, gate: Any, queues: list):
+        self._gate, self._queues = gate, queues
+        self._closing = ExitStack()
+        self._begun, self._ended = ([Mark(queue) for queue in queues] for _ in range(2))
+        self._over = [self._closing.enter_context(node.create_signal(0)) for _ in queues]
+        for signal in self._over:
+            signal.timed = False
+        self._begin = [q.prepare(mark, after=[gate]) for q, mark in zip(queues, self._begun)]
+        self.marks = [q.prepare(mark) for q, mark in zip(queues, self._ended)]
+
+    def take(self, collective: Any, apart: bool) -> None:
+        """What is watched. ``apart``: it runs in other streams, and this one waits; else it submits ``marks``."""
+        self.collective = collective
+        self._end = []
+        if apart:
+            for queue, mark, done in zip(self._queues, self._ended, collective.done):
+                self._end.append(queue.prepare(mark, after=[done]))
+        self._end += [queue.prepare(completion=signal) for queue, signal in zip(self._queues, self._over)]
+
+    def __enter__(self) -> _Watch:
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._closing.close()
+
+    def once(self, deadline: float) -> list[list[int]]:
+        """[0, nanoseconds] of each rank."""
+        self._gate.store(1)
+        for signal in self._over:
+            signal.store(1)
+        for work in self._begin:
+            work.submit(deadline)
+        self.collective.submit(deadline)
+        for work in self._end:
+            work.submit(deadline)
+        time.sleep(_SETTLED)
+        self._gate.store(0)
+        self.collective.wait(deadline)
+        for signal in self._over:
+            signal.wait(deadline=deadline)
+        return [[0, end.at - begin.at] for begin, end in zip(self._begun, self._ended)]
+
+
+def table(rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
+    """Medians in microseconds of the slower rank; of kernels the best number of workgroups; engines over NCCL."""
+    lines: dict[tuple[str, int], dict[str, float]] = {}
+    for row in rows:
+        p = row["parameters"]
+        if row["error"] is None:
+            median = float(np.median([max(end for _, end in sample) for sample in row["samples"]])) / 1e3
+            lines.setdefault((p["operation"], p["size"]), {})[p["by"]] = median
+    made = []
+    for (name, size), found in lines.items():
+        tried = {label: t for label, t in found.items() if label.startswith("kernels")}
+        best = min(tried, key=lambda label: tried[label]) if tried else None
+        nccl, engine, streamed = (found.get(label) for label in ("nccl", "engines", "streamed"))
+        made.append(
+            [
+                name,
+                format_size(size),
+                f"{streamed:.1f}" if streamed else "",
+                f"{engine:.1f}" if engine else "",
+                f"{tried[best]:.1f} ({best.split()[1]})" if best else "",
+                f"{nccl:.1f}" if nccl else "",
+                f"{streamed / nccl:.2f}" if streamed and nccl else "",
+                f"{engine / nccl:.2f}" if engine and nccl else "",
+                f"{tried[best] / nccl:.2f}" if best and nccl else "",
+            ]
+        )
+    headers = "operation,output,engines in stream us,engines us,kernels us (workgroups),NCCL us"
+    headers += ",in stream/NCCL,engines/NCCL,kernels/NCCL"
+    return headers.split(","), made
