@@ -56,6 +56,7 @@ class LaneMemory:
         # bytes that lanes asked for, by whose memory they are in (a GPU's number, or HOST)
         self.loads: dict[int, int] = {}
         self.stores: dict[int, int] = {}
+        self._counting = True
 
     def load(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
         """Bytes at flat uint64 ``addresses``: an array [lanes, words] of uint32; below 4 bytes, zero-extended."""
@@ -134,13 +135,31 @@ class LaneMemory:
         low, end = self._low, self._end
 
         def store():
-            where = (view, index) if checked and generation == space.generation else again()
+            where = (view, index) if checked and generation == space.generation else self._uncounted(again)
             if space.readers:
                 space.before_write(low, end)
             where[0][where[1]] = data
 
         assert self._log is not None
         self._log.add(store, low, end, data.nbytes)
+
+    def _uncounted(self, again: Callable):
+        """The store was counted when it was executed."""
+        self._counting = False
+        try:
+            return again()
+        finally:
+            self._counting = True
+
+    def arguments(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
+        """As :meth:`load`, by the scalar caches: what waves read there of the host's memory is no traffic of each."""
+        before = self.loads.get(HOST, 0)
+        data = self.load(addresses, nbytes)
+        if before:
+            self.loads[HOST] = before
+        else:
+            self.loads.pop(HOST, None)
+        return data
 
     def _waves_again(self, starts: np.ndarray, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
         at = self._waves(starts, nbytes, write=True)
@@ -236,6 +255,8 @@ class LaneMemory:
         return allocation.host - allocation.start
 
     def _count(self, write: bool, vram_of: int | None, nbytes: int) -> None:
+        if not self._counting:
+            return
         traffic, place = self.stores if write else self.loads, HOST if vram_of is None else vram_of
         traffic[place] = traffic.get(place, 0) + nbytes
 

@@ -31,7 +31,7 @@ def s_load(instruction: Instruction):
         at = address(g) & np.uint64(~3 & (1 << 64) - 1)
         g.w.memory.past_caches = False
         try:
-            data = g.w.memory.load(at, 4 * words)
+            data = g.w.memory.arguments(at, 4 * words)
         except LaneFault as fault:
             fault.wave, fault.lane = fault.lane, None
             raise
