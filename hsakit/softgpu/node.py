@@ -31,7 +31,7 @@ LIMITS = {
     "memory_clock_mhz": (1, 100_000),
     "memory_width": (1, 1 << 20),
     "counter_khz": (1, 10_000_000),
-    "sdma_engines": (1, 16),
+    "sdma_engines": (1, 15),  # together no more than the runtime names by the bits of a signed word
     "sdma_xgmi_engines": (0, 16),
     "sdma_queues_per_engine": (1, 64),
     "cp_queues": (1, 1024),
@@ -166,8 +166,6 @@ def _check(spec: NodeSpec) -> None:
             raise ValueError(f"{name} = {value!r}; a whole number from {low} to {high} is possible")
     if not part.caches:
         raise ValueError("gpu.caches is empty; the runtime needs at least one")
-    if part.engines > 16:
-        raise ValueError(f"{part.engines} sDMA engines; the runtime names no more than 16")
     _check_engine_cus(part)
     _check_table(spec)
 

@@ -40,7 +40,7 @@ def test_recommended_engines_are_seven_different_even_ones_a_gpu():
         ("cus = 38", "cus = 38\nspeed = 1", "has no speed"),
         ("cus = 38", "cus = -1", "gpu.cus = -1"),
         ("vram_gib = 192", "vram_gib = 1.5", "gpu.vram_gib = 1.5"),
-        ("sdma_xgmi_engines = 14", "sdma_xgmi_engines = 15", "17 sDMA engines"),
+        ("sdma_xgmi_engines = 14", "sdma_xgmi_engines = 17", "gpu.sdma_xgmi_engines = 17; a whole number from 0 to 16"),
         ("min_bandwidth = 50000\n", "", "min_bandwidth is missing"),
         ('type = "instruction"', 'type = "code"', "type = 'code'"),
         ("    [-1, 14, 12, 2, 4, 8, 10, 6],\n", "", "table has 7 rows of 8 columns; gpus = 8 wants as many"),
