@@ -75,16 +75,16 @@ def _problem() -> str | None:
     missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
     if missing:
         return f"this Python ({sys.executable}) has no {' and no '.join(missing)}"
-    from hsakit.ffi import loader
+    from hsakit.ffi import loader, node_choice
     from hsakit.ffi.errors import LibraryNotFound, SymbolMissing
 
     if {"-h", "--help"} & set(sys.argv[1:]):
         return None  # needs no library
-    if loader.nvidia_alone():
-        return None
     try:
         loader.probe().require(SYMBOL)
     except LibraryNotFound as error:
+        if node_choice.has_nvidia() and not node_choice.DRIVER.exists():
+            return None  # a machine with GPUs of NVIDIA's alone: AMD's libraries are not missed
         return f"no usable {error.library} in the {len(error.searched)} places searched"
     except SymbolMissing as error:
         return " ".join(str(error).split())

@@ -114,17 +114,6 @@ def probe() -> Library:
     return _open(_hsa_ffi, HSA_NAMES, "hsa_init", [])
 
 
-def nvidia_alone() -> bool:
-    """Whether this machine has GPUs of NVIDIA's, and neither one of AMD's nor its libraries: these are not needed."""
-    if not node_choice.has_nvidia() or node_choice.DRIVER.exists():
-        return False
-    try:
-        probe()
-    except LibraryNotFound:
-        return True
-    return False
-
-
 def hip() -> Library:
     """libamdhip64 on the same HSA library as ``hsa()``. LibraryNotFound if there is none that loads on it."""
     global _hip
