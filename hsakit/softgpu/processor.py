@@ -212,7 +212,9 @@ class Processor:
         return True
 
     def _look(self) -> None:
-        """Which doorbells were rung?"""
+        """Which doorbells were rung?  In which order, of those rung between two looks, memory does not tell: packets are
+        taken to come before copies, and queues in the order of their doorbells."""
+        rung: list[tuple[Queue, int]] = []
         for index in np.flatnonzero(self._doorbells != self._seen).tolist():
             value = int(self._doorbells[index])
             self._seen[index] = value
@@ -220,6 +222,8 @@ class Processor:
             if queue is None:
                 log.error("doorbell %d was rung, but no queue is there", index)
                 continue
+            rung.append((queue, value))
+        for queue, value in sorted(rung, key=lambda ring: isinstance(ring[0], SdmaQueue)):
             when = self._host.submission(queue.call)
             self._timeline.at(when, partial(self.act, queue, partial(queue.ring, value)))
 
