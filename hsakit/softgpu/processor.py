@@ -212,8 +212,8 @@ class Processor:
         return True
 
     def _look(self) -> None:
-        """Which doorbells were rung?  In which order, of those rung between two looks, memory does not tell: packets are
-        taken to come before copies, and queues in the order of their doorbells."""
+        """Which doorbells were rung?  In which order, of those rung between two looks, memory does not tell: packets
+        are taken to come before copies, and queues in the order of their doorbells."""
         rung: list[tuple[Queue, int]] = []
         for index in np.flatnonzero(self._doorbells != self._seen).tolist():
             value = int(self._doorbells[index])
