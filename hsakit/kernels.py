@@ -274,9 +274,9 @@ class Kernels:
         **options,
     ):
         """Write the pattern's bytes from ``offset`` on into all of ``dst``; ``inverted``: every byte wrong."""
-        flip = NOWHERE if inverted else 0
-        arguments = {"dst": dst, "nbytes": dst.nbytes, "offset": offset, "base": pattern.base, "flip": flip}
-        return self._prepare("pattern", "pattern_fill", self._workgroups(workgroups, dst.nbytes), arguments, **options)
+        arguments = {"dst": dst, "nbytes": dst.nbytes, "offset": offset, "base": pattern.base}
+        name = "pattern_poison" if inverted else "pattern_fill"
+        return self._prepare("pattern", name, self._workgroups(workgroups, dst.nbytes), arguments, **options)
 
     def compare(
         self, src: Span, pattern: Pattern, mismatch: Span, offset: int = 0, *, workgroups: int | None = None, **options

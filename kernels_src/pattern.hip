@@ -38,9 +38,8 @@ struct Range {
     __device__ u64 loose(u64 i) const { return i < head ? i : i + units * 8; }
 };
 
-// dst[0 .. nbytes) = the pattern from byte `offset` on, with the bits of `flip` turned over: of all ones, and every byte
-// is wrong. Any alignment, any number of workgroups.
-KERNEL(WORKGROUP) pattern_fill(u8* dst, u64 nbytes, u64 offset, u64 base, u64 flip) {
+// dst[0 .. nbytes) = the pattern from byte `offset` on, with the bits of `flip` turned over.
+static __device__ void write_pattern(u8* dst, u64 nbytes, u64 offset, u64 base, u64 flip) {
     Range range(dst, nbytes);
     u64 i = (u64)group() * WORKGROUP + thread(), step = (u64)groups<WORKGROUP>() * WORKGROUP;
     if (i < range.head + range.tail) {
@@ -50,6 +49,16 @@ KERNEL(WORKGROUP) pattern_fill(u8* dst, u64 nbytes, u64 offset, u64 base, u64 fl
     u64* body = (u64*)(dst + range.head);
     offset += range.head;
     for (; i < range.units; i += step) body[i] = bytes8(offset + i * 8, base) ^ flip;
+}
+
+// The pattern from byte `offset` on. Any alignment, any number of workgroups.
+KERNEL(WORKGROUP) pattern_fill(u8* dst, u64 nbytes, u64 offset, u64 base) {
+    write_pattern(dst, nbytes, offset, base, 0);
+}
+
+// What differs from it in every byte.
+KERNEL(WORKGROUP) pattern_poison(u8* dst, u64 nbytes, u64 offset, u64 base) {
+    write_pattern(dst, nbytes, offset, base, ~0ull);
 }
 
 // How many bytes differ, and which is the first. Device memory: atomic minima do not cross PCIe.

@@ -26,9 +26,9 @@ def test_fill_and_compare(bench, place, nbytes, offset):
     margin = 16 + (-place - nbytes) % 8  # what follows the range to the end of a page
     out = bench.put(np.full(nbytes + margin, 0xEE, np.uint8))
     assert out.address % 8 == place
-    bench.run("pattern", "pattern_fill", 3, out, nbytes, offset, pattern.base, MASK)
+    bench.run("pattern", "pattern_poison", 3, out, nbytes, offset, pattern.base)
     assert (bench.get(out)[:nbytes] == ~pattern.bytes(offset, nbytes)).all()
-    bench.run("pattern", "pattern_fill", 3, out, nbytes, offset, pattern.base, 0)
+    bench.run("pattern", "pattern_fill", 3, out, nbytes, offset, pattern.base)
     got = bench.get(out)
     assert (got[:nbytes] == pattern.bytes(offset, nbytes)).all()
     assert (got[nbytes:] == 0xEE).all()
