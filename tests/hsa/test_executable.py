@@ -17,7 +17,7 @@ def latch(runtime):
 
 def test_load(gpu, latch):
     with gpu.load(latch) as code:
-        assert set(code.code.kernels) == {"latch", "conduct", "stamp", "empty"}
+        assert {"latch", "conduct", "stamp", "empty"} <= set(code.code.kernels)
         stamp = code.kernel("stamp")
         assert stamp is code.kernel("stamp")
         assert stamp.object and (stamp.group_segment_size, stamp.private_segment_size) == (0, 0)
