@@ -7,7 +7,6 @@ bytes in the message, as an engine that hangs on a packet it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .move import Move
@@ -293,10 +292,12 @@ class SdmaQueue:
 
         (source, source_pitch, source_slice), (target, target_pitch, target_slice) = window(1), window(6)
 
-        def rows() -> Iterator[tuple[int, int, int]]:
-            for i in range(y * z):
-                level, line = divmod(i, y)
-                to = target + line * target_pitch + level * target_slice
-                yield to, source + line * source_pitch + level * source_slice, x << element
+        def row(i: int) -> tuple[int, int, int]:
+            level, line = divmod(i, y)
+            to = target + line * target_pitch + level * target_slice
+            return to, source + line * source_pitch + level * source_slice, x << element
 
-        self._transfer(13, list(rows()))
+        for to, from_, nbytes in (row(0), row(y * z - 1)):  # before millions of rows of a broken packet are listed
+            self._space.place(self.gpu, from_, nbytes, write=False)
+            self._space.place(self.gpu, to, nbytes, write=True)
+        self._transfer(13, [row(i) for i in range(y * z)])
