@@ -146,7 +146,7 @@ ALL_GATHER = """
         assert text in source
         (folder / whole.name).write_text(source.replace(text, ""))
         others = compiler.kernels_source
-        compiler.kernels_source = lambda name: folder / whole.name if name == family else others(name)
+        compiler.kernels_source = lambda name, *of: folder / whole.name if name == family else others(name, *of)
 
     def in_coarse_memory(cls):
         cls._device = lambda self, rank, nbytes, kind="coarse", old=cls._device: old(self, rank, nbytes)
@@ -163,7 +163,7 @@ ALL_GATHER = """
                     buffers.check(gathered)
     print("all right")
 """
-RELEASE, ACQUIRE = (f'__builtin_amdgcn_fence(__ATOMIC_{kind}, "");' for kind in ("RELEASE", "ACQUIRE"))
+RELEASE, ACQUIRE = "release_all();", "acquire_all();"
 
 
 @pytest.fixture

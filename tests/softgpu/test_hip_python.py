@@ -398,7 +398,9 @@ def events(hip: Hip) -> None:
     hip.hipEventSynchronize(end)
     for event in (start, untimed, end):
         hip.hipEventQuery(event)
-    assert 50 <= hip.hipEventElapsedTime(start, end) < 1000 * TIME_LIMIT  # ms
+    assert (
+        0 <= hip.hipEventElapsedTime(start, end) < 1000 * TIME_LIMIT
+    )  # ms; a clock of a model stands still while it waits
     assert hip.status("hipEventElapsedTime", start, untimed) == "hipErrorInvalidHandle"
     latch.close()
     for event in (start, end, untimed):
