@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 120.0  # seconds; a test that needs more says @pytest.mark.deadline(seconds)
 _real_stderr = None
+# A job in a shell's background begins with Ctrl-C ignored, and so would its children: tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
