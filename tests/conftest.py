@@ -118,6 +118,29 @@ def node(request):
 
 
 @pytest.fixture
+def counted_packets(node):
+    """For what only a node that counts packets shows: the software node does, AMD's driver does not."""
+    from hsakit import counters
+
+    if counters.snapshot() is None:
+        assert os.environ["HSAKIT_NODE"] == "hw", "the software node counts no packets"
+        pytest.skip("this node's driver does not count packets")
+
+
+@pytest.fixture(scope="session")
+def need_gpus():
+    """``need_gpus(gpus, n)`` leaves out what needs more GPUs than there are. The software node has its eight."""
+
+    def need(gpus, n):
+        if len(gpus) < n:
+            smaller = os.environ["HSAKIT_NODE"] == "hw" or "HSAKIT_NODE_FILE" in os.environ
+            assert smaller, f"the software node shows {len(gpus)} of its GPUs"
+            pytest.skip("this node has one GPU" if len(gpus) == 1 else f"this node has {len(gpus)} GPUs")
+
+    return need
+
+
+@pytest.fixture
 def script():
     """``script(text)`` runs Python text in a process of its own, on the node of this run."""
 

@@ -41,9 +41,8 @@ def name(request):
 
 
 @pytest.fixture(params=(1, 2, 3, 5, 8))
-def ranks(request, node):
-    if request.param > len(node.gpus):
-        pytest.skip(f"{len(node.gpus)} GPUs")
+def ranks(request, node, need_gpus):
+    need_gpus(node.gpus, request.param)
     return request.param
 
 

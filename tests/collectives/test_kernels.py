@@ -197,9 +197,8 @@ def test_closed_while_in_flight(node, algorithm):
             buffers.run(collective)
 
 
-def test_a_missed_deadline_says_what_is_missing(node, algorithm):
-    if len(node.gpus) < 2:
-        pytest.skip("this node has one GPU")
+def test_a_missed_deadline_says_what_is_missing(node, need_gpus, algorithm):
+    need_gpus(node.gpus, 2)
     operation = Operation("all-gather", 2, 64)
     never = node.create_signal(1)
     with Buffers(node, operation) as buffers:

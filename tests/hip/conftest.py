@@ -23,9 +23,8 @@ def device(devices):
 
 
 @pytest.fixture
-def peer(devices):
-    if len(devices) < 2:
-        pytest.skip("this node has one GPU")
+def peer(devices, need_gpus):
+    need_gpus(devices, 2)
     return devices[1]
 
 

@@ -45,9 +45,8 @@ def gpu(runtime):
 
 
 @pytest.fixture
-def peer(runtime):
-    if len(runtime.gpus) < 2:
-        pytest.skip("this node has one GPU")
+def peer(runtime, need_gpus):
+    need_gpus(runtime.gpus, 2)
     return runtime.gpus[1]
 
 

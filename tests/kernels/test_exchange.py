@@ -58,10 +58,9 @@ def test_blocks_to_their_targets(bench, groups):
         assert rank.late.view(np.uint64)[0] == 0
 
 
-def test_bytes_are_there_when_a_peer_is_complete(bench):
+def test_bytes_are_there_when_a_peer_is_complete(bench, need_gpus):
     """A peer waits before the bytes are on their way; its next kernel copies on what it was sent."""
-    if len(bench.gpus) < 2:
-        pytest.skip("this node has one GPU")
+    need_gpus(bench.gpus, 2)
     nbytes = 50_000
     data = random_bytes(1, nbytes)
     src, landed = bench.put(data), bench.put(np.zeros(nbytes, np.uint8), gpu=1)

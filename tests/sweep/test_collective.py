@@ -97,9 +97,7 @@ def test_a_copy_to_the_wrong_place_is_named_and_the_next_point_is_right(sweep, m
     assert lines[0][headers.index("median us")] is None and lines[0][headers.index("verified")] == "none"
 
 
-def test_more_packets_than_planned_are_an_error(sweep, monkeypatch):
-    if counters.snapshot() is None:
-        pytest.skip("this node's driver does not count packets")
+def test_more_packets_than_planned_are_an_error(sweep, monkeypatch, counted_packets):
     submissions = collective.engines.EngineCollective.submissions.fget
     fewer = property(lambda self: submissions(self)._replace(copies=submissions(self).copies[1:]))
     monkeypatch.setattr(collective.engines.EngineCollective, "submissions", fewer)

@@ -117,9 +117,7 @@ def test_a_queue_on_other_cus_than_its_row_says_is_an_error(sweep, node, monkeyp
     assert f"reports the mask {every.value:#x} after {point.mask.value:#x} was set" in row["error"]
 
 
-def test_a_dispatch_too_many_is_an_error(sweep, node, monkeypatch):
-    if counters.snapshot() is None:
-        pytest.skip("this node's driver does not count packets")
+def test_a_dispatch_too_many_is_an_error(sweep, node, monkeypatch, counted_packets):
     (point,) = sweep.plan([0], ["hsa"], [COPY], Masks())
     run = OPEN["hsa"].run
     monkeypatch.setattr(OPEN["hsa"], "run", lambda *each: run(*each) and run(*each))
