@@ -5,7 +5,8 @@ Pure Python; knows neither the driver nor AMD's libraries.  Equations, constants
 
 from .constants import Constants
 from .cost import HOST, Cost
-from .machine import PARKED, Cohort, Job, Machine, Running
+from .machine import Machine
+from .running import PARKED, Cohort, Job, Running
 from .timeline import Event, Timeline
 
 __all__ = ["HOST", "PARKED", "Cohort", "Constants", "Cost", "Event", "Job", "Machine", "Running", "Timeline"]
