@@ -45,7 +45,7 @@ HIP_FLAGS = tuple(flag for flag in FLAGS if flag not in ("-nogpuinc", "-nogpulib
 # A bare ELF file, which both runtimes load.
 _MODE = ("-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output")
 _TARGET = re.compile(r"gfx[0-9a-f]+(:(sramecc|xnack)[+-])*")
-_TIME_LIMIT = 300.0  # seconds for one run of the compiler
+_TIME_LIMIT = 600.0  # seconds for one run of a compiler
 
 _CHECKOUT = Path(__file__).resolve().parents[1]
 _ADVICE = (
@@ -107,7 +107,7 @@ def build(source: str | os.PathLike, target: str, flags: tuple[str, ...] = FLAGS
     with workshop(source, target) as scratch:
         made, kept = Path(scratch, "made"), Path(scratch).parent / name
         arguments = [*_MODE, f"--offload-arch={target}", *flags, "-o", str(made), str(source)]
-        returned, output = _run(compiler.command, arguments)
+        returned, output = run(compiler.command, arguments)
         if returned != 0 or not made.exists():
             if "-nogpuinc" in flags and re.search(rb"#\s*include\s*[<\"]hip/", source.read_bytes()):
                 output += _HEADERS_ADVICE
@@ -121,7 +121,7 @@ def knows(target: str) -> bool:
     if NVIDIA.fullmatch(target):
         return True  # nvcc says itself what it does not know
     arguments = [*_MODE, f"--offload-arch={target}", "-nogpuinc", "-nogpulib", "-fsyntax-only", os.devnull]
-    return _run(find_compiler().command, arguments)[0] == 0
+    return run(find_compiler().command, arguments)[0] == 0
 
 
 @functools.cache
@@ -132,7 +132,7 @@ def find_compiler() -> Compiler:
         if not os.access(candidate, os.X_OK):
             searched.append((candidate, "no such program"))
             continue
-        returned, output = _run(candidate, ["--version"])
+        returned, output = run(candidate, ["--version"])
         if returned == 0:
             return Compiler(candidate, output)
         searched.append((candidate, output.strip() or f"exit status {returned}"))
@@ -195,7 +195,7 @@ def _newest_first(paths: list[str]) -> list[str]:
     return sorted(paths, key=lambda path: int(re.sub(r".*llvm-(\d+).*", r"\1", path)), reverse=True)
 
 
-def _run(program: str, arguments: list[str]) -> tuple[int, str]:
+def run(program: str, arguments: list[str]) -> tuple[int, str]:
     """Exit status and all output of a run of the compiler."""
     try:
         done = subprocess.run(

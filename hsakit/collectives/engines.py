@@ -21,13 +21,13 @@ from hsakit.collectives import allocation
 from hsakit.collectives.collective import After, Part, Submissions, check_after, check_buffers, ranks_of
 from hsakit.collectives.operation import Block, Operation, Where
 from hsakit.collectives.plan import Group, Plan, Sum, Transfer, direct
+from hsakit.collectives.sums import sum_launches
 from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument
 from hsakit.platform import CopyEngine, Gpu, Platform, Queue, Signal, Work
 
 FORMS = ("timed", "shared")
 SPLIT_FROM = 4 << 20  # bytes of a transfer from which on it is split, where splitting is asked for
 _CUT = 256  # pieces begin at multiples of this many bytes
-_SOURCES = 8  # of one launch of the kernel that adds
 _SMALLEST_QUEUE = 64
 _SHOWN = 3  # copies named in a message
 
@@ -205,15 +205,13 @@ class EngineCollective:
         self._works.append(piece.copy)
 
     def _add(self, step: Sum, after: list[Signal], signal: Signal) -> None:
-        """As many launches as the sources need; each but the first adds to what is there."""
         rank, target = step.dst.rank, self._span(step.dst, step.nbytes)
-        left = [self._span(source, step.nbytes) for source in step.sources]
-        reduce, taken = self.gpus[rank].kernels.reduce, _SOURCES
-        while left:
-            now, left = left[:taken], left[taken:]
-            launch = reduce(step.dtype, target, now if taken == _SOURCES else [target, *now])
-            self._enqueue(rank, launch, after, None if left else signal)
-            after, taken = [], _SOURCES - 1
+        sources = [self._span(source, step.nbytes) for source in step.sources]
+        *first, last = sum_launches(self.gpus[rank].kernels, step.dtype, target, sources)
+        for launch in first:
+            self._enqueue(rank, launch, after, None)
+            after = []
+        self._enqueue(rank, last, after, signal)
         self._sums[step] = signal
 
     def _finish(self, rank: int, signals: dict[Group, Signal]) -> Signal:

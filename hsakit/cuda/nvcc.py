@@ -20,7 +20,6 @@ from hsakit import compiler
 from hsakit.ffi.errors import CompilerNotFound, KernelBuildError
 
 FLAGS = ("-O3", "-std=c++17")
-_TIME_LIMIT = 600.0
 _ADVICE = "Set CUDA_HOME to a CUDA toolkit (13.0 or later)."
 _KERNEL = re.compile(r'extern "C" (?=[^;{}]*\bglobal\b)[^;{}]*?\bvoid\s+(\w+)\(([^)]*)\)\s*\{')
 _PARAMETER = re.compile(r"(.*?)(\w+)\s*$", re.DOTALL)
@@ -63,7 +62,9 @@ def build(source: Path, target: str) -> Path:
             [nvcc, "-E", *mode, *FLAGS, "-o", str(text), str(source)],
             [nvcc, "-cubin", *mode, *FLAGS, "-o", str(made), str(source)],
         ):
-            _run(command, source, target)
+            returned, output = compiler.run(command[0], command[1:])
+            if returned != 0:
+                raise KernelBuildError(str(source), target, command, output)
         names = Path(workshop, "names")
         names.write_text(json.dumps(signatures(text.read_text(errors="replace"))))
         names.replace(kept.with_suffix(".json"))
@@ -86,24 +87,6 @@ def _parameter(text: str) -> tuple[str, bool]:
 @functools.cache
 def _version(nvcc: str) -> str:
     return subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
-
-
-def _run(command: list[str], source: Path, target: str) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_TIME_LIMIT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise KernelBuildError(str(source), target, command, f"stopped after {_TIME_LIMIT:.0f} s") from None
-    if done.returncode != 0:
-        raise KernelBuildError(str(source), target, command, done.stdout)
 
 
 def _key(source: Path, target: str, nvcc: str) -> str:
