@@ -28,6 +28,7 @@ from .uapi import C, ffi
 
 log = logging.getLogger("hsakit.softgpu")
 
+EXECUTE = "HSAKIT_SOFTGPU_EXECUTE"  # what large work is executed of: full, sampled
 MODEL = "HSAKIT_SOFTGPU_MODEL"  # which constants: untuned, calibrated
 BEGINNING = 10**12  # picoseconds that the clock shows first: to some, a time of 0 is none
 GTT_SIZE = 64 << 30  # system memory the driver allocates itself (queues, the event page), a GPU
@@ -55,6 +56,10 @@ def _check_mapped(start: int, size: int) -> None:
 
 class Driver:
     def __init__(self, spec: NodeSpec):
+        how = os.environ.get(EXECUTE) or "full"
+        if how not in ("full", "sampled"):
+            raise ValueError(f"{EXECUTE}={how}: full or sampled")
+        self.sampled = how == "sampled"
         self.spec = spec
         self.tree = sysfs.Tree(spec)
         self.events = EventTable()

@@ -5,22 +5,47 @@ They are not taken aside unless somebody writes to the source meanwhile: what th
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
-from .memory import AddressSpace
+from .memory import PAGE, AddressSpace
 
 SLICE = 4 << 20  # bytes until the node's other business is looked at
 ROWS = 512  # the same for rectangles, whose cost is a row
 
 
+LARGE = 1 << 20  # bytes: what is larger is sampled where that is asked for
+PAGES = 16  # that are moved of it between its ends, or so many of its pieces
+
+
+def _some(pieces: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Of a large copy its ends, and some pages or rows between them: the same ones whenever it has this size."""
+    total = sum(nbytes for _, _, nbytes in pieces)
+    if total <= LARGE:
+        return pieces
+    seeded = random.Random(total)
+    if len(pieces) > 2:
+        between = seeded.sample(range(1, len(pieces) - 1), min(PAGES, len(pieces) - 2))
+        pieces = [pieces[0], *(pieces[i] for i in sorted(between)), pieces[-1]]
+    some = []
+    for to, source, nbytes in pieces:
+        count = -(-nbytes // PAGE)
+        pages = {0, count - 1, *(seeded.randrange(count) for _ in range(PAGES if len(pieces) == 1 else 0))}
+        for page in sorted(pages):
+            at = page * PAGE
+            some.append((to + at, source + at, min(PAGE, nbytes - at)))
+    return some
+
+
 class Move:
-    """``pieces``: (destination, source, bytes)."""
+    """``pieces``: (destination, source, bytes).  ``sampled``: of what is large, only some is moved."""
 
     def __init__(
-        self, space: AddressSpace, gpu: int, pieces: list[tuple[int, int, int]], meanwhile: Callable[[], None]
-    ):
+        self, space: AddressSpace, gpu: int, pieces: list[tuple[int, int, int]], meanwhile: Callable[[], None],
+        sampled: bool = False,
+    ):  # fmt: skip
         self._space, self._gpu, self._meanwhile = space, gpu, meanwhile
-        self._pieces = pieces
+        self._pieces = _some(pieces) if sampled else pieces
         self.nbytes = sum(nbytes for _, _, nbytes in pieces)
         self._kept: list[bytes] | None = None
         self.low = min(source for _, source, _ in pieces)

@@ -253,7 +253,8 @@ class SdmaQueue:
             self._space.place(self.gpu, destination, nbytes, write=True)
         destination, source, _ = pieces[0]
         places = [self._space.find(address).vram_of for address in (source, destination)]  # type: ignore[union-attr]
-        move = self._move = Move(self._space, self.gpu, pieces, self._meanwhile)
+        sampled = self._driver.sampled and None not in places  # what the host sees, or stages with, is whole
+        move = self._move = Move(self._space, self.gpu, pieces, self._meanwhile, sampled)
 
         def end():
             self._running = self._move = None

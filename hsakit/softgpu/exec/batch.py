@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..memory import MemoryFault
+from .fastforward import FastForward
 from .memory import LaneFault
 from .program import CLOCKS, INDEXED, JUMP, WAIT, IllegalInstruction, Program
 from .state import AT_BARRIER, ENDED, LANES, RUNNING, STOPPED, Group, Waves
@@ -52,6 +53,7 @@ class Batch:
         self.numbers = list(range(len(workgroups))) if numbers is None else numbers
         self.outcome = MORE  # of the last segment
         self.trace: Trace | None = None
+        self.forward: FastForward | None = None  # in a sampled execution
         self._granted = np.zeros(waves.n, bool)  # may go on from where they stopped
         self._any_granted = False
         self._budget = self._jumps = 0
@@ -138,6 +140,11 @@ class Batch:
         entry_of = self._program.entry
         w, steps, n, executed = self.waves, 0, group.n, self.waves.executed
         granted = False
+        forward = self.forward
+        watch = None
+        if forward is not None:
+            forward.group(group, alone)
+            watch = forward.watch
         if self._any_granted and self._granted[group.sel].all():
             granted, self._granted[group.sel] = True, False
             self._any_granted = bool(self._granted.any())
@@ -148,6 +155,10 @@ class Batch:
                     w.pc[group.sel], w.status[group.sel] = pc, STOPPED
                     return WAIT
                 granted = False
+                if watch is not None:
+                    assert forward is not None
+                    forward.step(group, pc)
+                    watch = forward.watch
                 outcome = step(group)
                 steps += 1
                 executed[pc] = executed.get(pc, 0) + n
@@ -157,6 +168,9 @@ class Batch:
                         w.pc[group.sel] = pc
                         return None
                 elif outcome.__class__ is int:  # where all of them jump to
+                    if forward is not None and alone and outcome <= pc:
+                        forward.back(group, pc, outcome)
+                        watch = forward.watch
                     pc = outcome
                     if not alone or steps >= self._budget:
                         w.pc[group.sel] = pc

@@ -52,13 +52,11 @@ def reuse(space: AddressSpace, gpu: int, trace: Trace) -> Reuse:
 
 
 def cost(spec: NodeSpec, constants: Constants, gpu: int, count: Count, how: Reuse, grid: tuple[int, int, int],
-         together: float, first: bool) -> Cost:  # fmt: skip
-    """Of a workgroup, on average.  ``first``: its first segment, before which its code is fetched."""
+         together: float, waits: int) -> Cost:  # fmt: skip
+    """Of a workgroup, on average.  ``waits``: how often it waits for memory for as long as an access takes."""
     n = max(count.workgroups, 1)
     loads = {place: nbytes / n for place, nbytes in count.loads.items()}
     stores = {place: nbytes / n for place, nbytes in count.stores.items()}
-    # The latency of one access is there whatever else a segment does.
-    waits = bool(count.instructions.get("memory") or count.instructions.get("smem")) + first
     return of(
         {kind: amount / n for kind, amount in count.instructions.items()},
         sum(loads.values()) + sum(stores.values()),

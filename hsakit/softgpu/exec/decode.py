@@ -79,6 +79,10 @@ class Instruction:
     def next(self) -> int:
         return self.address + self.size
 
+    def at(self, address: int) -> Instruction:
+        """The same at another address."""
+        return Instruction(address, self.size, self.text, self.name, self.encoding, self.operands, self.modifiers)
+
 
 class Undecodable(Exception):
     """Bytes that are no instruction of this target."""
@@ -115,11 +119,17 @@ def _deadly(code: bytes) -> bool:
     return first >> 25 != VOPC and (second >> 8 & 7 == 7 or second >> 11 & 3 == 3)  # and of the destination
 
 
+# By target, what was decoded from an instruction's bytes and those behind it: GPUs, and code objects loaded again, have
+# the same code at other addresses.
+_known: dict[str, dict[bytes, Instruction]] = {}
+
+
 class Decoder:
     """``read(address, size) -> bytes`` reads code, as the GPU fetches it."""
 
     def __init__(self, target: str, read):
         self._read = read
+        self._known = _known.setdefault(target, {})
         self._code = b""
         self._text = ""
 
@@ -147,12 +157,16 @@ class Decoder:
 
     def decode(self, address: int) -> Instruction:
         self._code = code = self._read(address, LONGEST)
+        known = self._known.get(code)
+        if known is not None:
+            return known.at(address)
         if _deadly(code) or (
             _library().amd_comgr_disassemble_instruction(self._info, address, ffi.NULL, self._size)
             or self._size[0] > len(code)
         ):
             raise Undecodable(f"no instruction at {address:#x}")
-        return parse(self._text.strip(), address, self._size[0])
+        instruction = self._known[code] = parse(self._text.strip(), address, self._size[0])
+        return instruction
 
 
 def parse(text: str, address: int = 0, size: int = 4) -> Instruction:

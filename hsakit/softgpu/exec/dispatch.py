@@ -21,14 +21,17 @@ from . import batch as batches
 from . import (
     costing,
     families,  # noqa: F401  (defines the instructions)
+    sampling,
 )
 from .batch import Batch, WaveError
 from .buffer import SCRATCH_BUFFER
+from .fastforward import FastForward
 from .log import StoreLog
 from .memory import LaneMemory
 from .placement import Placement
 from .program import Program
 from .residents import Residents
+from .sampling import Sample
 from .signature import signature
 from .state import EXEC, LANES, Waves
 from .symbols import kernel_name
@@ -97,10 +100,17 @@ class Dispatch:
         self.workgroups = self._counts[0] * self._counts[1] * self._counts[2]
         self.per_cu = self._places_of_cu()
         self.cus = placement.allowed
-        geometry = (self._grid, self._workgroup, self._group, self._private, tuple(self.cus))
-        self._signature = signature(self._space, gpu, raw, self._descriptor.entry, geometry, self._kernarg)
+        geometry = (self._grid, self._workgroup, self._group, self._private)
+        alike = signature(self._space, gpu, raw, self._descriptor.entry, geometry, self._kernarg)
+        self._signature = alike + repr(self.cus).encode()
         self._known = driver.executor.known
         self._reuse: costing.Reuse | None = self._known.get(self._signature)
+        self._sampled: bytes | None = None  # what it is known by if some workgroups stand for the rest
+        if driver.sampled and self.workgroups > sampling.WORKGROUPS and driver.executor.independent(
+            program, gpu, self._descriptor.entry
+        ):  # fmt: skip
+            self._sampled = alike
+        self._held: list[Batch] = []  # what those have stored
         on_an_xcc = sum(cus.bit_count() for cus in self.cus) / len(self.cus) * self.per_cu
         self._together = min(on_an_xcc, self.workgroups / len(self.cus))
 
@@ -141,6 +151,11 @@ class Dispatch:
 
     def begin(self, cohort: Cohort):
         """These workgroups have just become resident."""
+        if self._sampled is not None:
+            sample = self._sample(cohort, self._sampled)
+            if sample.large:
+                return self._price(sample.executed.seen_by(self._gpu, sample.gpu), sample.reuse, waits=2)
+            self._sampled = None
         residents = cohort.data = Residents()
         return self._segment(cohort, residents, self._make_batches(cohort, residents), first=True)
 
@@ -172,6 +187,13 @@ class Dispatch:
 
     def resume(self, cohort: Cohort):
         """The last segment's time is over, or memory has changed that it waited for."""
+        if self._sampled is not None:
+            for batch in self._held:
+                batch.waves.memory.release()
+            if self._held:
+                self._held = []
+                self._driver.processor.wrote()
+            return None
         residents = cohort.data
         assert isinstance(residents, Residents)
         mine = residents.of(cohort)
@@ -187,10 +209,37 @@ class Dispatch:
             return None
         return self._segment(cohort, residents, [batch for batch in mine if batch.outcome != batches.DONE])
 
+    def _sample(self, cohort: Cohort, key: bytes) -> Sample:
+        """What some workgroups execute now, or did in an earlier dispatch on any GPU."""
+        samples = self._driver.executor.samples
+        if key in samples:
+            return samples[key]
+        count = Count()
+        batches_of: list[Batch] = []
+        for size, places in sampling.representatives((self._counts[0], self._counts[1], self._counts[2])):
+            numbers = [x + self._counts[0] * (y + self._counts[1] * z) for x, y, z in places]
+            traced = self._neighbours(numbers) if not batches_of else []
+            batch = self._make_batch(cohort, [(number, 0) for number in numbers], traced)
+            while batch.run(self._meanwhile) != batches.DONE:
+                pass
+            count.add(self._program, batch, size / len(numbers))
+            self._learn(batch)
+            self._put_back(batch)
+            batches_of.append(batch)
+        sample = samples[key] = Sample(self._gpu, count, self._reuse or costing.ALONE)
+        if sample.large:
+            self._held = batches_of
+        else:  # all of it will be executed
+            for batch in batches_of:
+                batch.waves.memory.discard()
+        return sample
+
     def _segment(self, cohort: Cohort, residents: Residents, some: Iterable[Batch], first: bool = False):
         count, mine = Count(), []
+        cut = not first  # only the length of a segment made it end
         for batch in some:
             mine.append(batch)
+            cut &= batch.outcome == batches.MORE
             batch.run(self._meanwhile)
             count.add(self._program, batch)
             self._learn(batch)
@@ -198,18 +247,17 @@ class Dispatch:
                 self._put_back(batch)
             elif batch.outcome == batches.PARKED:
                 self._driver.executor.parked[batch] = None
-        cost = costing.cost(
-            self._driver.spec,
-            self._driver.constants,
-            self._gpu,
-            count,
-            self._reuse or costing.ALONE,
-            (self._counts[0], self._counts[1], self._counts[2]),
-            self._together,
-            first,
-        )
+        # The latency of one access is there whatever else a segment does; before the first one its code is fetched.
+        waits = count.meets_memory + first if not cut else 0
+        cost = self._price(count, self._reuse or costing.ALONE, waits)
         self._driver.processor.wrote()
         return residents.outcome(cohort, mine, cost, PARKED)
+
+    def _price(self, count: Count, reuse: costing.Reuse, waits: int) -> Cost:
+        grid = self._counts[0], self._counts[1], self._counts[2]
+        return costing.cost(
+            self._driver.spec, self._driver.constants, self._gpu, count, reuse, grid, self._together, waits
+        )
 
     def _learn(self, batch: Batch) -> None:
         """How the kernel's workgroups share what they load: from what some of them have loaded so far."""
@@ -286,9 +334,12 @@ class Dispatch:
         w.sgpr[EXEC], w.sgpr[EXEC + 1] = group_exec.astype(np.uint32), (group_exec >> np.uint64(32)).astype(np.uint32)
         w.lanes[:] = np.unpackbits(group_exec.view(np.uint8).reshape(-1, 8), axis=1, bitorder="little").view(bool)
         batch = Batch(self._program, w, np.array(places), [number for number, _ in members], self)
+        if self._driver.sampled:
+            batch.forward = FastForward(self._program)
         if traced:
             where = {number: i for i, number in enumerate(batch.numbers)}
-            batch.trace = w.trace = Trace(w.workgroup, [None if t is None else where.get(t) for t in traced])
+            chosen = [None if t is None else where.get(t) for t in traced]
+            batch.trace = w.trace = Trace(w.workgroup, chosen, self._driver.sampled)
         return batch
 
     def _set_user_sgprs(self, w: Waves, private: int) -> int:

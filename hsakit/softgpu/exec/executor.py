@@ -11,6 +11,8 @@ from .costing import Reuse
 from .dispatch import EC_DIM_INVALID, BadDispatch, Dispatch
 from .placement import placement
 from .program import Program
+from .sampling import Sample, independent
+from .signature import code
 from .state import Registers
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ class Executor:
         self.parked: dict[Batch, None] = {}  # of all kernels, those that only wait
         self.registers = Registers()
         self.known: dict[bytes, Reuse] = {}  # by signature, how a kernel's workgroups share what they load
+        self.samples: dict[bytes, Sample] = {}  # by signature, what some of a kernel's workgroups executed
+        self._independent: dict[bytes, bool] = {}  # by its code
         self._programs: dict[int, Program] = {}
         self._placement = lru_cache(maxsize=256)(lambda mask: placement(driver.spec.gpu, mask))
 
@@ -33,6 +37,13 @@ class Executor:
         if place is None:
             raise BadDispatch("the queue's CU mask leaves an XCC no CU: its workgroups would never run", EC_DIM_INVALID)
         return Dispatch(self._driver, self._program(gpu), gpu, packet, packet_address, queue, place, meanwhile)
+
+    def independent(self, program: Program, gpu: int, entry: int) -> bool:
+        """Whether the kernel at ``entry`` may be sampled."""
+        key = code(self._driver.space, gpu, entry)
+        if key not in self._independent:
+            self._independent[key] = independent(program, entry)
+        return self._independent[key]
 
     def _program(self, gpu: int) -> Program:
         program = self._programs.get(gpu)

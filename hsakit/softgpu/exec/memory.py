@@ -119,6 +119,11 @@ class LaneMemory:
         self._log.apply()
         return True
 
+    def discard(self) -> None:
+        """As if it had not been stored."""
+        if self._log is not None:
+            self._log.discard()
+
     @property
     def holds_back(self) -> bool:
         return bool(self._log)

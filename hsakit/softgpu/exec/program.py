@@ -7,12 +7,15 @@ on with the next instruction, or one of the outcomes below.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..memory import AddressSpace, MemoryFault
 from ..uapi import ffi
 from .decode import Decoder, Instruction, Undecodable
+
+if TYPE_CHECKING:
+    from .fastforward import Iteration
 
 # In a program counter: vector registers are indexed there (see :mod:`indexing`).
 INDEXED = 1 << 62
@@ -82,6 +85,8 @@ class Program:
         self._space, self._gpu = space, gpu
         self._entries: dict[int, Entry] = {}
         self._bytes: dict[int, bytes] = {}
+        self._runs: list[tuple[int, bytes, list[int]]] = []  # made of them when they are looked at
+        self._iterations: dict[tuple[int, ...], Iteration] = {}
         self._decoder = Decoder(target, self._read)
         self._generation = space.generation
 
@@ -103,13 +108,35 @@ class Program:
         if self._generation == self._space.generation:
             return
         self._generation = self._space.generation
-        for address, code in list(self._bytes.items()):
-            try:
-                same = self._fetch(address & ~INDEXED, len(code)) == code
-            except MemoryFault:
-                same = False
-            if not same:
-                del self._bytes[address], self._entries[address]
+        if not self._runs:
+            self._runs = list(self._straight())
+        for start, code, addresses in self._runs:
+            if self._is(start, code):
+                continue
+            self._runs = []
+            self._iterations.clear()
+            for address in addresses:
+                if not self._is(address, self._bytes[address]):
+                    del self._bytes[address], self._entries[address]
+
+    def _is(self, address: int, code: bytes) -> bool:
+        try:
+            return self._fetch(address & ~INDEXED, len(code)) == code
+        except MemoryFault:
+            return False
+
+    def _straight(self) -> Iterator[tuple[int, bytes, list[int]]]:
+        """What was decoded, in runs without a gap: (address, bytes, addresses of its instructions)."""
+        run: list[int] = []
+        end = None
+        for address in sorted(self._bytes):
+            if run and address != end:
+                yield run[0], b"".join(map(self._bytes.__getitem__, run)), run
+                run = []
+            run.append(address)
+            end = address + len(self._bytes[address])
+        if run:
+            yield run[0], b"".join(map(self._bytes.__getitem__, run)), run
 
     def entry(self, address: int) -> Entry:
         entry = self._entries.get(address)
@@ -126,8 +153,18 @@ class Program:
                 indexed = 0
             step, next_ = make(instruction), instruction.next | indexed
             entry = self._entries[address] = Entry(step, next_, instruction, stops(instruction))
+            self._runs = []
             self._bytes[address] = self._fetch(address & ~INDEXED, instruction.size)
         return entry
+
+    def iteration(self, path: list[int]) -> Iteration:
+        """What the instructions at these program counters make of a loop (see :mod:`fastforward`)."""
+        from .fastforward import Iteration  # which needs operands, and these the registry
+
+        key = tuple(path)
+        if key not in self._iterations:
+            self._iterations[key] = Iteration(self, path)
+        return self._iterations[key]
 
     def instruction(self, address: int) -> Instruction:
         """Decoded, whether or not it can be executed."""

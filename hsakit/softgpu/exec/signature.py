@@ -15,10 +15,11 @@ LINE = 128
 def signature(space: AddressSpace, gpu: int, descriptor: bytes, entry: int, geometry: tuple, kernarg: int) -> bytes:
     """``descriptor``: 64 bytes; it says how long the arguments are."""
     nbytes = struct.unpack_from("<I", descriptor, 8)[0]
-    text = hashlib.blake2b(_read(space, gpu, entry, CODE), digest_size=16)
+    text = hashlib.blake2b(code(space, gpu, entry), digest_size=16)
     text.update(descriptor[:16] + descriptor[44:])
     text.update(repr(geometry).encode())
     arguments = _read(space, gpu, kernarg, nbytes) if nbytes else b""
+    first: dict[int, int] = {}  # pointer into each allocation
     for at in range(0, len(arguments), 8):
         word = arguments[at : at + 8]
         value = int.from_bytes(word, "little")
@@ -26,9 +27,15 @@ def signature(space: AddressSpace, gpu: int, descriptor: bytes, entry: int, geom
         if where is not None and value < where.end:
             # for this GPU, which of the others is meant does not change what it costs, but it is accounted to that one
             whose = "own" if where.vram_of == gpu else where.vram_of
-            word = f"{whose} {value % LINE}".encode()
+            # an end, or a second part, says how much there is
+            word = f"{whose} {value % LINE} {value - first.setdefault(where.start, value)}".encode()
         text.update(word)
     return text.digest()
+
+
+def code(space: AddressSpace, gpu: int, entry: int) -> bytes:
+    """A digest of the code at ``entry``."""
+    return hashlib.blake2b(_read(space, gpu, entry, CODE), digest_size=16).digest()
 
 
 def _read(space: AddressSpace, gpu: int, address: int, nbytes: int) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import copy
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -59,24 +60,38 @@ class Count:
     """What workgroups executed in a segment, added up."""
 
     def __init__(self) -> None:
-        self.workgroups = self.waves = self.steps = 0
+        self.workgroups: float = 0
+        self.issued: float = 0  # instructions, by all waves
         self.sleep = 0  # clocks of s_sleep, of the wave that slept most
-        self.instructions: dict[str, int] = {}
-        self.loads: dict[int, int] = {}  # bytes, by whose memory they are in
-        self.stores: dict[int, int] = {}
+        self.instructions: dict[str, float] = {}
+        self.loads: dict[int, float] = {}  # bytes, by whose memory they are in
+        self.stores: dict[int, float] = {}
 
-    def add(self, program: Program, batch: Batch) -> None:
-        """Take what a batch has counted since the last time."""
+    @property
+    def meets_memory(self) -> bool:
+        return bool(self.instructions.get("memory") or self.instructions.get("smem"))
+
+    def seen_by(self, gpu: int, instead: int) -> Count:
+        """The same on ``gpu``, of what was executed ``instead`` by another: its own memory is another, too."""
+        count = copy(self)
+        count.loads, count.stores = (
+            {gpu if place == instead else place: nbytes for place, nbytes in traffic.items()}
+            for traffic in (self.loads, self.stores)
+        )
+        return count
+
+    def add(self, program: Program, batch: Batch, times: float = 1) -> None:
+        """Take what a batch has counted since the last time; each of its workgroups stands for so many."""
         waves = batch.waves
-        self.workgroups += len(batch.numbers)
-        self.waves += waves.n
+        self.workgroups += len(batch.numbers) * times
         self.sleep = max(self.sleep, int(waves.slept.max()))
         memory = waves.memory
         for mine, its in ((self.loads, memory.loads), (self.stores, memory.stores)):
             for place, nbytes in its.items():
-                mine[place] = mine.get(place, 0) + nbytes
+                mine[place] = mine.get(place, 0) + nbytes * times
             its.clear()
         for kind, amount in totals(program, waves.executed).items():
-            self.instructions[kind] = self.instructions.get(kind, 0) + amount
+            self.instructions[kind] = self.instructions.get(kind, 0) + amount * times
+        self.issued += sum(waves.executed.values()) * times
         waves.executed.clear()
         waves.slept[:] = 0

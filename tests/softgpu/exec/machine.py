@@ -46,7 +46,7 @@ class Text(Program):
     BASE = 0x10000
 
     def __init__(self, text: str):
-        self._entries, self._bytes, self._decoder = {}, {}, self
+        self._entries, self._bytes, self._runs, self._iterations, self._decoder = {}, {}, [], {}, self
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         self._lines, self.labels = {}, {}
         address = self.BASE

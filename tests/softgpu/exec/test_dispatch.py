@@ -50,7 +50,8 @@ class Case:
             ticks=lambda: 4711,
             apertures=(1 << 20, 1 << 21),
             coherence=None,
-            executor=SimpleNamespace(parked={}, registers=Registers(), known={}),
+            executor=SimpleNamespace(parked={}, registers=Registers(), known={}, samples={}),
+            sampled=False,
             host=SimpleNamespace(ahead=0),
             processor=SimpleNamespace(wrote=lambda: None, see_doorbells=lambda: False),
         )
