@@ -205,7 +205,7 @@ class Platform(Protocol):
 
     @property
     def clock(self) -> str:
-        """What times are: ``device``, ``model``, or ``host`` for the wall time of the machine that plays the GPUs."""
+        """What times are: ``device``, or ``model`` where a software node's model of time makes them."""
 
     @property
     def apart(self) -> float:

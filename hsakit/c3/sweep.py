@@ -30,7 +30,6 @@ REPEATS = 9  # as in the paper
 SMALL = {"m": 256, "n": 256, "k": 64}  # what stands for a larger GEMM where that cannot be verified: 4 tiles
 SMALL_BYTES = 8000  # of a shard
 _QUICK_STEP = 3  # of a strategy's variants, each so manieth
-UNORDERED = "host"  # the clock of a node that plays kernels one after the other: overlap and order mean nothing
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ class C3Sweep(sweep.Sweep):
             trial.error = f"{trial.point}: not run: {self.broken}"
             return
         try:
-            trial.run(stage, facts, warmup, self.clock)
+            trial.run(stage, facts, warmup)
         except HsakitError as failed:
             self._note(failed, str(trial.point))
             trial.error = f"{trial.point}, run {len(trial.samples) + 1}: {failed}"
@@ -202,7 +201,6 @@ class C3Sweep(sweep.Sweep):
                 "gpus": len(self._node.gpus),
                 "machine": dataclasses.asdict(self._machine) if self._machine else None,
                 "scaled": str(small) if small else None,
-                "checked": "bytes only" if self.clock == UNORDERED else "bytes, order, overlap",
                 "repeats": settings.repeats,
                 "warmup": settings.warmup,
             },
@@ -227,7 +225,7 @@ class Trial:
         self._planned = dict.fromkeys(("aql_dispatch", "aql_barrier_and", "sdma_copy"), 0)
         self._tally: Any = None
 
-    def run(self, stage: Stage, facts: Facts, warmup: int, clock: str) -> None:
+    def run(self, stage: Stage, facts: Facts, warmup: int) -> None:
         """One measured run, and ``warmup`` before it. Raises an HsakitError if it was not what it says it is."""
         variant = dict(self.point.variant)
         described = self.point.strategy.describe(facts, **variant)
@@ -253,7 +251,7 @@ class Trial:
                 if self.works and works != self.works:
                     raise HsakitError(f"it ran other works than before: {len(works)}, not {len(self.works)}")
                 self.works = works
-                if clock != UNORDERED and (wrong := wrong_with(described, works, sample)):
+                if wrong := wrong_with(described, works, sample):
                     raise HsakitError(wrong)
                 if number == warmup:
                     self.samples.append(sample)

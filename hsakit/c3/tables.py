@@ -66,8 +66,6 @@ def remarks(rows: Sequence[dict]) -> list[str]:
     """Sentences without which the averages would be misread."""
     scaled = sum(row["verified"] == "scaled" for row in rows)
     said = [clock_words(row["clock"] for row in rows)]
-    if any(row["clock"] == "host" for row in rows):
-        said.append("on this clock kernels run one after the other: overlap and order of starts were not checked")
     apart = [m for row in rows if row["kind"] == KIND and good(row) for m in [Measured(row)] if _never_together(m)]
     if apart:
         names = ", ".join(dict.fromkeys(m.label for m in apart))

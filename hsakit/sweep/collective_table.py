@@ -130,8 +130,8 @@ _WORDS = {"workgroups": "workgroup", "cus": "CU"}
 def remarks(rows: Sequence[dict]) -> list[str]:
     """What the table says, in sentences."""
     said = []
-    if any(row["clock"] == "host" for row in rows):
-        said.append(stats.HOST_CLOCK.format("times, bandwidths, ratios and crossovers"))
+    if any(row["clock"] == "model" for row in rows):
+        said.append(stats.MODEL_CLOCK.format("times, bandwidths, ratios and crossovers"))
     for key, by_size in ratios(rows).items():
         said.append(f"{key}: {_compared(by_size)}")
     for what, words in _WORDS.items():

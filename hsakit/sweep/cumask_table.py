@@ -72,8 +72,8 @@ def _line(row: dict, whole: float | None) -> list:
 def remarks(rows: Sequence[dict]) -> list[str]:
     """Sentences without which the table would be misread."""
     said = []
-    if any(row["clock"] == "host" for row in rows):
-        said.append(stats.HOST_CLOCK.format("times and slowdown"))
+    if any(row["clock"] == "model" for row in rows):
+        said.append(stats.MODEL_CLOCK.format("times and slowdown"))
     for row in rows:
         p = row["parameters"]
         if _of_all(row) and "waves" in p and p["waves_a_cu"] < p["waves_a_cu_holds"]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
-HOST_CLOCK = "{} are of the software node on this machine's processor: they say nothing about a GPU"
+MODEL_CLOCK = "{} are modelled by the software node: no measurement of a GPU"
 
 
 def span(sample: Sequence[Sequence[int]]) -> int:

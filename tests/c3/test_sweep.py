@@ -21,11 +21,9 @@ LONGER = parse("bf16:130x40x1024+all-gather:2K+2")  # a GEMM that is still runni
 def sweep(few):
     made = []
 
-    def make(clock=None, **settings):
+    def make(**settings):
         given = Settings(**{"repeats": 1, "warmup": 0, "quick": True, "deadline": 30.0, **settings})
         made.append(C3Sweep(few, given))
-        if clock:
-            made[-1].clock = clock
         return made[-1]
 
     yield make
@@ -144,7 +142,7 @@ def test_a_run_without_overlap_is_caught(sweep):
             (go,) = run.gate(0)
             run.engines(run.gemm(go).done)
 
-    (row,) = rows_of(sweep(clock="device"), NotConcurrent())
+    (row,) = rows_of(sweep(), NotConcurrent())
     assert row["verified"] == "none" and "did not overlap on GPU 0" in row["error"]
 
 
@@ -157,7 +155,7 @@ def test_another_order_than_stated_is_caught(sweep):
             (go,) = run.gate(0)
             run.engines(run.gemm(go).done)
 
-    (row,) = rows_of(sweep(clock="device"), OtherOrder())
+    (row,) = rows_of(sweep(), OtherOrder())
     assert row["verified"] == "none" and "not the order stated" in row["error"]
 
 

@@ -65,8 +65,8 @@ def test_nothing_to_remark():
 
 
 def test_remarks():
-    said = remarks([row(clock="host"), row("8", cus=8, clock="host")])
-    assert len(said) == 1 and "say nothing about a GPU" in said[0]
+    said = remarks([row(clock="model"), row("8", cus=8, clock="model")])
+    assert len(said) == 1 and "no measurement" in said[0]
     (said,) = remarks([row(waves_a_cu=31.9), row("64", cus=64, waves_a_cu=150)])
     assert said.startswith("copy 4K: 31.9 waves a CU, which holds 32: not saturated")
     said = remarks([row(notes=["HSA_CU_MASK takes away 8 of the 16 CUs"])] * 2)
