@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from hsakit.collectives import Buffers, Collective, engines
+from hsakit.collectives import Buffers, Collective, engines, sums
 from hsakit.collectives.operation import REDUCTIONS, Operation
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import DeadlineExceeded, HsaError, InvalidArgument
@@ -74,7 +74,7 @@ def test_sums_of_floats(node, run, name, dtype):
 
 
 def test_sums_of_more_ranks_than_a_kernel_adds(node, monkeypatch):
-    monkeypatch.setattr(engines, "_SOURCES", 3)
+    monkeypatch.setattr(sums, "SOURCES", 3)
     operation = Operation("all-reduce", len(node.gpus), 4 * 77)
     with Buffers(node, operation) as buffers:
         with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
