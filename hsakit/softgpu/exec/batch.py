@@ -103,12 +103,13 @@ class Batch:
         stopped = w.status == STOPPED
         if not stopped.any():
             return DONE
-        waits = w.idle[stopped].all() and not w.memory.holds_back and not self._at_clock(stopped) and w.unchanged()
+        waits = w.idle[stopped].all() and not w.memory.holds_back and not self.at_clock and w.unchanged()
         return PARKED if waits else STOP
 
-    def _at_clock(self, stopped: np.ndarray) -> bool:
-        """Those wait for time, and not only for others."""
-        pcs = np.unique(self.waves.pc[stopped]).tolist()
+    @property
+    def at_clock(self) -> bool:
+        """Some stopped waves are about to read it: they wait for time, and not only for others."""
+        pcs = np.unique(self.waves.pc[self.waves.status == STOPPED]).tolist()
         return any(self._program.entry(pc).instruction.name in CLOCKS for pc in pcs)
 
     @property

@@ -197,10 +197,17 @@ class Dispatch:
         residents = cohort.data
         assert isinstance(residents, Residents)
         mine = residents.of(cohort)
-        if any(batch.outcome == batches.STOP for batch in mine):
+        stopped = [batch for batch in mine if batch.outcome == batches.STOP]
+        if stopped:
+            host, now = self._driver.host, self._driver.timeline.now
             self._driver.processor.see_doorbells()
-            if self._driver.host.ahead:  # memory may already show what the host has yet to do
-                return Cost(delay_ps=float(self._driver.host.ahead))
+            if host.ahead:  # memory may already show what the host has yet to do
+                return Cost(delay_ps=float(host.ahead))
+            # A clock is read as it ticks.  So what a kernel times from there (a gate's offsets) has the same ticks in
+            # every run, whenever the host's store came that let it go on.
+            tick = host.aligned(now)
+            if now < tick and any(batch.at_clock for batch in stopped):
+                return Cost(delay_ps=float(tick - now))
         self._unpark(mine)
         for batch in mine:
             batch.waves.memory.release()

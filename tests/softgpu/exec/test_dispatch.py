@@ -21,6 +21,7 @@ PAGE = 4096
 MASK = 0xFFFFFFFF
 PLACES = placement(load().gpu, None).cus[0]  # (shader engine, CU), as workgroups are dealt to them
 PACKET, QUEUE = 0x7F1234567000, 0x7F2345678000  # only ever handed to the kernel
+TICK = 10_000  # picoseconds
 
 
 class Case:
@@ -52,7 +53,7 @@ class Case:
             coherence=None,
             executor=SimpleNamespace(parked={}, registers=Registers(), known={}, samples={}),
             sampled=False,
-            host=SimpleNamespace(ahead=0),
+            host=SimpleNamespace(ahead=0, aligned=lambda when: -(-when // TICK) * TICK),
             processor=SimpleNamespace(wrote=lambda: None, see_doorbells=lambda: False),
         )
 
