@@ -60,6 +60,9 @@ class Driver:
         if how not in ("full", "sampled"):
             raise ValueError(f"{EXECUTE}={how}: full or sampled")
         self.sampled = how == "sampled"
+        model = os.environ.get(MODEL) or "calibrated"
+        if model not in spec.model:
+            raise ValueError(f"{MODEL}={model}: {' or '.join(spec.model)}")
         self.spec = spec
         self.tree = sysfs.Tree(spec)
         self.events = EventTable()
@@ -68,7 +71,7 @@ class Driver:
         self.faults = faults.Faults(self, faults.from_environment())
         part = spec.gpu
         self._tick = 1_000_000_000 // part.counter_khz  # picoseconds
-        self.constants = spec.model[os.environ.get(MODEL) or "calibrated"]
+        self.constants = spec.model[model]
         self.timeline = Timeline()
         self.timeline.skip_to(BEGINNING)
         self.machine = Machine(self.timeline, spec, self.constants)

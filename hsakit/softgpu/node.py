@@ -127,7 +127,20 @@ def load(name_or_path: str = "mi300x-8") -> NodeSpec:
     return spec
 
 
+def _only(where: str, table: dict, *known: str) -> None:
+    """A misspelt key must not leave the machine as it was without a word."""
+    if unknown := sorted(table.keys() - set(known)):
+        raise ValueError(f"{where} has no {', '.join(unknown)}; it has {', '.join(known)}")
+
+
 def _spec(data: dict) -> NodeSpec:
+    for table in ("gpu", "xgmi", "pcie", "model", "cu_rates"):
+        if not isinstance(data[table], dict):
+            raise ValueError(f"{table} = {data[table]!r}; it is a table, [{table}]")
+    _only("a node file", data, "name", "gpus", "gpu", "xgmi", "pcie", "model", "cu_rates", "recommended_engines")
+    for link in ("xgmi", "pcie"):
+        _only(f"[{link}]", data[link], "weight", "min_bandwidth", "max_bandwidth")
+    _only("[recommended_engines]", data.get("recommended_engines", {}), "table")
     part = dict(data["gpu"])
     wanted = {field.name for field in fields(Gpu)}
     if unknown := sorted(part.keys() - wanted):

@@ -212,7 +212,10 @@ def test_full_paper_size_on_eight_gpus(record_property):
     assert said["KiB"] < 4 << 20
 
 
-def test_an_unknown_way_to_execute_is_refused(monkeypatch):
-    monkeypatch.setenv("HSAKIT_SOFTGPU_EXECUTE", "some")
-    with pytest.raises(ValueError, match="full or sampled"):
+@pytest.mark.parametrize(
+    ("name", "said"), [("HSAKIT_SOFTGPU_EXECUTE", "full or sampled"), ("HSAKIT_SOFTGPU_MODEL", "untuned or calibrated")]
+)
+def test_unknown_words_are_refused(name, said, monkeypatch):
+    monkeypatch.setenv(name, "some")
+    with pytest.raises(ValueError, match=f"{name}=some: {said}"):
         Driver(load())
