@@ -50,8 +50,8 @@ def main(argv=None) -> int:
         add(
             "--execute",
             choices=("sampled", "full"),
-            default="full",
-            help="of a software node: full (default), with little work, or a part of large work, timed as the whole",
+            default="sampled",
+            help="of a software node: a part of large work, timed as the whole (default), or in full, with little work",
         )
     commands.choices["check"].add_argument("--list", action="store_true", help="only print the checks")
     commands.choices["calibrate"].add_argument("--out", metavar="FILE", required=True, help="the node file to write")

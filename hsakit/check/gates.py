@@ -16,6 +16,7 @@ from hsakit.gate import Gate
 OFFSETS = (0, 5000, 20_000, 20_000)  # nanoseconds
 _LATE = 2500  # each member is a store to the host's memory
 _PRODUCED = 1 * MIB
+_LAST = 16 * KIB  # of it: the kernel's last round
 _OLD, _NEW = 0x11, 0xEE
 
 
@@ -82,6 +83,6 @@ def copies(bench: Bench) -> Iterator[Finding]:
             gate.store(0)
             for signal in (copied, made):
                 signal.wait(deadline=bench.deadline)
-        last = set(np.unique(peer.get(target)[-64 * KIB :]).tolist())
+        last = set(np.unique(peer.get(target)[-_LAST:]).tolist())
         found = {_OLD: "old", _NEW: "new", 0: "none"}[last.pop()] if len(last) == 1 else "mixed"
         yield same(f"last bytes, {name}", wanted, found)

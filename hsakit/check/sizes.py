@@ -36,8 +36,8 @@ LARGE = Sizes(
     block=16 * MIB,
     products=((8192, 8192, 8192), (16384, 57344, 128)),
 )
-MODELLED = replace(LARGE, block=MIB)
-"""where large work is sampled, but not collectives"""
+MODELLED = replace(LARGE, block=4 * MIB)
+"""where large work is sampled, and collectives less so than copies"""
 SMALL = Sizes(
     by_size=(KIB, 64 * KIB, MIB, 32 * MIB),
     copy=8 * MIB,

@@ -67,3 +67,14 @@ def test_bad_words_are_a_message(tmp_path):
     ):
         done = _node(*arguments)
         assert done.returncode == 2 and "usage:" in done.stderr and "Traceback" not in done.stderr, arguments
+
+
+@pytest.mark.node
+def test_large_work_is_measured_whatever_a_software_node_was_told():
+    """The command says what a software node executes: a part of large work; the verdicts are those of all of it."""
+    done = _node("check", "--only", "visible", "products.memory", HSAKIT_SOFTGPU_EXECUTE="full")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    last = [line[-3:] for line in lines if line[:2] == ["last", "bytes,"]]
+    assert last == [["old", "old", "ok"], ["new", "new", "ok"]]
+    assert any(line[:3] == ["8", "CUs", "lost"] and line[-1] == "beside" for line in lines)
