@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,8 +51,8 @@ _left_out = {}  # what this machine lacks: how many tests need it
 
 
 def _deselect(config, items):
-    """Tests of what `make` cannot set up, a GPU of NVIDIA's and its toolkit, run where these are."""
-    lacking = {marker: why for marker, (there, why) in _NVIDIA.items() if not there()}
+    """Tests of what `make` does not set up, NVIDIA's GPUs and toolkit, libraries of GEMMs, run where these are."""
+    lacking = {marker: why for marker, (there, why) in _MAY_LACK.items() if not there()}
     needless = [item for item in items if any(item.get_closest_marker(marker) for marker in lacking)]
     for item in needless:
         why = next(why for marker, why in lacking.items() if item.get_closest_marker(marker))
@@ -76,7 +78,16 @@ def _has_gpu():
     return node_choice.vendor() == "nvidia"
 
 
-_NVIDIA = {
+def _has_header(header):
+    """Of a library of ROCm's that is in its own package, beside HIP's header."""
+    roots = [Path(root) for root in (os.environ.get("ROCM_PATH"), "/opt/rocm", sys.base_prefix) if root]
+    found = next((root for root in roots if (root / "include/hip/hip_runtime_api.h").exists()), None)
+    return found is not None and (found / "include" / header).exists()
+
+
+_MAY_LACK = {
+    "rocblas_header": (lambda: _has_header("rocblas/rocblas.h"), "no rocblas/rocblas.h beside HIP's headers"),
+    "hipblaslt_header": (lambda: _has_header("hipblaslt/hipblaslt.h"), "no hipblaslt/hipblaslt.h beside HIP's headers"),
     "cuda_toolkit": (_has_toolkit, "no CUDA toolkit (nvcc, cuda.h)"),
     "cuda_gpu": (_has_gpu, "this run's node is no NVIDIA GPU"),
 }
@@ -138,6 +149,45 @@ def need_gpus():
             pytest.skip("this node has one GPU" if len(gpus) == 1 else f"this node has {len(gpus)} GPUs")
 
     return need
+
+
+class Blas:
+    """A stand-in for a library of GEMMs, loaded in its place. ``name``: whose; ``tell``: functions of its own."""
+
+    def __init__(self, name, tell):
+        self.name = name
+        self.tell = tell
+
+
+@pytest.fixture(scope="session")
+def _blas(tmp_path_factory):
+    """The stand-in, built for both libraries."""
+    folder = tmp_path_factory.mktemp("blas")
+    found = next(filter(None, map(shutil.which, ("cc", "gcc", "clang", str(ROOT / "build/rocm/cc")))), None)
+    if found is None:
+        pytest.fail("no C compiler: neither cc, gcc nor clang on PATH, nor build/rocm/cc (make rocm)")
+    made = {name: folder / f"{name}.so" for name in ("rocblas", "hipblaslt")}
+    for target in made.values():
+        source = Path(__file__).with_name("standin_blas.c")
+        subprocess.run([found, "-shared", "-fPIC", "-w", "-O1", "-o", str(target), str(source)], check=True, timeout=60)
+    return made
+
+
+@pytest.fixture(params=["rocblas", "hipblaslt"])
+def blas(request, monkeypatch, node, _blas):
+    """Each of AMD's libraries of GEMMs by a stand-in, which launches our own kernels through HIP."""
+    from hsakit import compiler
+    from hsakit.ffi import loader
+
+    library = str(_blas[request.param])
+    tell = ctypes.CDLL(library)
+    hip, target = str(loader.hip().path), node.gpus[0].device.arch
+    files = [str(compiler.kernels(family, target)).encode() for family in ("gemm", "latch")]
+    assert tell.standin_setup(hip.encode(), *files)
+    monkeypatch.setattr(loader, f"{request.param.upper()}_NAMES", (library,))
+    getattr(loader, request.param).cache_clear()
+    yield Blas(request.param, tell)
+    getattr(loader, request.param).cache_clear()
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 from hsakit import plots  # noqa: E402
-from hsakit.c3 import interference, report, scenario, strategy, trace  # noqa: E402
+from hsakit.c3 import gemms, interference, report, scenario, strategy, trace  # noqa: E402
 from hsakit.c3 import sweep as c3  # noqa: E402
 from hsakit.c3.outcome import CURVES  # noqa: E402
 from hsakit.c3.tables import remarks as c3_remarks  # noqa: E402
@@ -311,6 +311,7 @@ def _c3_options(commands) -> None:
     add("--scenarios", metavar="LIST", type=_checked(_words), help="sets, names, files, GEMM+COLLECTIVE:SIZE (llama)")
     add("--strategies", metavar="LIST", type=_checked(_words), help=f"of {', '.join(strategy.known())}")
     add("--curves", action="store_true", help="each part alone by CUs too, for the table that heuristics use")
+    _add_provider(add, "--gemm")
     _execution(add)
 
 
@@ -354,12 +355,13 @@ def _interference_options(commands) -> None:
     add("--gemm", metavar="TYPE:MxNxK", type=_checked(parse_gemm), nargs="+", default=[], help=f"default {default}")
     add("--peers", metavar="LIST", type=_checked(parse_numbers), help="to how many each GPU copies (default 1-7)")
     add("--size", metavar="SIZE", type=_checked(parse_size), help="of one copy (default 64M)")
+    _add_provider(add, "--gemm-by")
     _execution(add)
 
 
 def _interference(arguments) -> int:
     sampled = _sampled(arguments)
-    gemms = arguments.gemm or [parse_gemm(text) for text in (_QUICK_DISTURBED if arguments.quick else _DISTURBED)]
+    products = arguments.gemm or [parse_gemm(text) for text in (_QUICK_DISTURBED if arguments.quick else _DISTURBED)]
     size = arguments.size or (20_000 if arguments.quick else 64 << 20)
     folder = Path(arguments.out) if arguments.out else None
     with open_node(arguments.node) as node:
@@ -369,15 +371,25 @@ def _interference(arguments) -> int:
             raise InvalidArgument(f"--peers {wrong[0]}: each GPU of this node has 1 to {most}")
         settings = _c3_settings(arguments, node, sampled)
         with interference.InterferenceSweep(node, settings, size) as sweep:
-            points = sweep.plan([scenario.of_gemm(each) for each in gemms], peers)
+            points = sweep.plan([scenario.of_gemm(each) for each in products], peers)
             _into(folder, arguments)
             words = (
-                f"{len(points)} points: {len(gemms)} kernels, alone and beside copies to {len(peers)} counts of peers"
+                f"{len(points)} points: {len(products)} GEMMs, alone and beside copies to {len(peers)} counts of peers"
             )
             status = _measure(arguments, sweep, points, words, interference.table, c3_remarks, arguments.trace)
     if folder and status != INTERRUPTED:
         _report(folder)
     return status
+
+
+def _add_provider(add, option: str) -> None:
+    add(
+        option,
+        choices=gemms.PROVIDERS,
+        default=gemms.OURS,
+        dest="provider",
+        help="whose GEMM: ours, or that of a library of ROCm's, in HIP streams between stamps (default %(default)s)",
+    )
 
 
 def _execution(add) -> None:
@@ -395,7 +407,7 @@ def _sampled(arguments) -> bool:
 
 def _c3_settings(arguments, node: Node, sampled: bool) -> c3.Settings:
     scaled = (arguments.verify or ("scaled" if sampled and node.clock != "device" else "full")) == "scaled"
-    return c3.Settings(**_settings(arguments), scaled=scaled, quick=arguments.quick)
+    return c3.Settings(**_settings(arguments), scaled=scaled, quick=arguments.quick, gemm=arguments.provider)
 
 
 def _into(folder: Path | None, arguments) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from hsakit.c3 import ticks
+from hsakit.c3.gemms import Gemms
 from hsakit.c3.intervals import estimate
 from hsakit.c3.outcome import Measured, good
 from hsakit.c3.run import Run
 from hsakit.c3.scenario import Scenario
 from hsakit.c3.stage import Stage
 from hsakit.c3.strategy import APART
-from hsakit.c3.sweep import Settings, difference
+from hsakit.c3.sweep import Settings, by_whom, difference
 from hsakit.c3.tables import Table, us
 from hsakit.c3.ticks import COLLECTIVE, GEMM
 from hsakit.c3.traffic import BY, MOST, Memory, Traffic
@@ -63,6 +64,7 @@ class InterferenceSweep(sweep.Sweep):
     def __init__(self, node: Platform, settings: Settings, nbytes: int):
         super().__init__(node, settings, clock=node.clock)
         self._nbytes = nbytes
+        self._gemms = Gemms(node, settings.gemm, settings.deadline)
         self._points: dict[Scenario, list[Point]] = {}
         self._rows: dict[Point, dict] = {}
 
@@ -74,7 +76,10 @@ class InterferenceSweep(sweep.Sweep):
         return [point for points in self._points.values() for point in points]
 
     def key(self, point: Point) -> str:
-        return f"{super().key(point)} of {self._nbytes}"
+        return f"{super().key(point)} of {self._nbytes}{by_whom(self._settings)}"
+
+    def close(self) -> None:
+        self._gemms.close()
 
     def together(self, point: Point) -> Scenario:
         return point.scenario
@@ -107,8 +112,8 @@ class InterferenceSweep(sweep.Sweep):
 
     def _stage(self, scenario: Scenario, verify: bool) -> Stage:
         bytes_a_packet = packet_bytes_of(self._node)
-        deadline = self._settings.deadline
-        return Stage(self._node, scenario, verify=verify, deadline=deadline, packet_bytes=bytes_a_packet)
+        deadline, gemms = self._settings.deadline, self._gemms
+        return Stage(self._node, scenario, verify=verify, deadline=deadline, packet_bytes=bytes_a_packet, gemms=gemms)
 
     def _prove(self, scenario: Scenario, trials: dict[Point, _Trial]) -> None:
         """The same plans in full on a GEMM and copies that are small."""
@@ -189,6 +194,7 @@ class InterferenceSweep(sweep.Sweep):
                 "variant": {},
                 "works": [list(dataclasses.astuple(work)) for work in trial.works],
                 "gpus": len(self._node.gpus),
+                "gemm_by": self._gemms.as_json(),
                 "scaled": "a GEMM of 256x256x64 at most, copies of 8000 bytes" if settings.scaled else None,
                 "counters": None,  # of caches: no profiler is used
                 "repeats": settings.repeats,

@@ -55,14 +55,14 @@ class Gemm:
         self._run = run
         self.done: tuple[Signal, ...] = tuple(run.own(stage.platform.create_signal(0)) for _ in stage.gpus)
         self._queues: list[Queue] = [
-            run.own(gpu.create_queue(_RING, priority, None if cus is None else cus)) for gpu in stage.gpus
+            run.own(stage.gemms.create_queue(rank, _RING, priority, cus)) for rank in range(len(stage.gpus))
         ]
         waits = by_rank(after, len(stage.gpus))
         self._works = [
             queue.prepare(stage.launch(rank), waits[rank], self.done[rank]) for rank, queue in enumerate(self._queues)
         ]
         self.costs = tuple(cost for work in self._works for cost in work.costs)
-        self.dispatches, self.copies = len(self._works), 0
+        self.dispatches, self.copies = sum(map(stage.gemms.dispatches, self._works)), 0
 
     def prepare(self, deadline: float) -> None:
         self._run.stage.poison()
@@ -165,7 +165,7 @@ class Run:
         them (``after``), the host's pace of submission does not count."""
         if self._gate is not None:
             raise InvalidArgument("a run has one gate, with as many offsets as it needs")
-        offsets = tuple(max(offset, number * self.stage.platform.apart) for number, offset in enumerate(offsets))
+        offsets = tuple(max(offset, number * self.stage.apart) for number, offset in enumerate(offsets))
         self._gate = self.own(Gate(self.stage.platform, offsets, patience=self.stage.deadline))
         self.launch = "gated"
         return self._gate.signals

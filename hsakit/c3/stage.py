@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hsakit.c3.gemms import Gemms
 from hsakit.c3.metrics import check_collective
 from hsakit.c3.operands import Operands
 from hsakit.c3.scenario import Scenario
@@ -29,7 +30,8 @@ class Stage:
     """Memory and launches of one scenario on all GPUs of a platform. ``verify``: fill, poison and compare everything.
 
     Without it nothing is written or read by the host: sizes are then bound by no memory but the GPUs'.
-    ``packet_bytes``: what the runtime puts into one packet of an engine, for the plan of packets.
+    ``packet_bytes``: what the runtime puts into one packet of an engine, for the plan of packets. ``gemms``: by whom
+    the GEMM is, by default ours.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Stage:
         verify: bool = True,
         deadline: float = 60.0,
         packet_bytes: int = 1 << 30,
+        gemms: Gemms | None = None,
     ):
         ranks = len(platform.gpus)
         check_collective(ranks, scenario.nbytes)
@@ -51,6 +54,7 @@ class Stage:
         self.verify = verify
         self.deadline = deadline
         self.packet_bytes = packet_bytes
+        self.gemms = gemms or Gemms(platform)
         self._closing = ExitStack()
         try:
             self._allocate()
@@ -74,7 +78,7 @@ class Stage:
         self._launches: list[Any] = []
         self._results: list[Any] = []  # C with its guards, by rank
         self._buffers: dict[int, list[Buffers]] = {}  # of collectives, by the bytes of their output
-        for gpu in self.gpus:
+        for rank, gpu in enumerate(self.gpus):
             a, b, c = (
                 self._closing.enter_context(gpu.allocate(nbytes))
                 for nbytes in (s.m * s.k * size, s.k * s.n * size, _GUARD + s.m * s.n * size + _GUARD)
@@ -83,7 +87,8 @@ class Stage:
                 gpu.put(a, self._operands.fill_a, self.deadline)
                 gpu.put(b, self._operands.fill_b, self.deadline)
             inner = c[_GUARD : c.nbytes - _GUARD]
-            self._launches.append(gpu.kernels.gemm(s.dtype, s.layout, a, b, inner, s.m, s.n, s.k))
+            operands = s.dtype, s.layout, a, b, inner, s.m, s.n, s.k
+            self._launches.append(self.gemms.launch(rank, self._closing, *operands))
             self._results.append(c)
 
     def own(self, thing: Any) -> Any:
@@ -94,6 +99,11 @@ class Stage:
     def launch(self, rank: int) -> Any:
         """The prepared GEMM of a rank."""
         return self._launches[rank]
+
+    @property
+    def apart(self) -> float:
+        """As ``Platform.apart``, for the scenario's GEMM."""
+        return self.gemms.apart
 
     @property
     def gemm_workgroups(self) -> int:

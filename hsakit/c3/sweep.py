@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hsakit.c3 import machine, ticks
+from hsakit.c3.gemms import OURS, Gemms
 from hsakit.c3.heuristics import Machine
 from hsakit.c3.metrics import check_collective
 from hsakit.c3.outcome import ALONE, KIND, label
@@ -35,12 +36,14 @@ _QUICK_STEP = 3  # of a strategy's variants, each so manieth
 @dataclass(frozen=True)
 class Settings(sweep.Settings):
     """scaled: results of full size are not verified, but the same plan on a smaller scenario is, in the same command.
-    quick: the machine's balance is measured with small kernels, too, and fewer splits are tried."""
+    quick: the machine's balance is measured with small kernels, too, and fewer splits are tried. gemm: by whom GEMMs
+    are, a name of ``gemms.PROVIDERS``."""
 
     repeats: int = REPEATS
     deadline: float = 60.0
     scaled: bool = False
     quick: bool = False
+    gemm: str = OURS
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,20 @@ class C3Sweep(sweep.Sweep):
         self._plan: dict[Scenario, list[Point]] = {}
         self._rows: dict[Point, dict] = {}
         self._packet_bytes = packet_bytes_of(node)
+        self._gemms = Gemms(node, settings.gemm, settings.deadline)
         self._proofs: dict[tuple[Scenario, str], str | None] = {}  # what was wrong with a plan at a smaller size
+
+    def close(self) -> None:
+        self._gemms.close()
+
+    def key(self, point: Point) -> str:
+        return super().key(point) + by_whom(self._settings)
 
     @property
     def machine(self) -> Machine:
         """The rates of a GPU, measured when first asked for."""
         if self._machine is None:
-            self._machine = machine.measure(self._node, self._settings.quick, self._settings.deadline)
+            self._machine = machine.measure(self._node, self._settings.quick, self._settings.deadline, self._gemms)
         return self._machine
 
     def plan(self, scenarios: Iterable[Scenario], strategies: Sequence[Strategy]) -> list[Point]:
@@ -130,8 +140,8 @@ class C3Sweep(sweep.Sweep):
             self._rows[point] = self._row(trial)
 
     def _stage(self, scenario: Scenario, verify: bool = True) -> Stage:
-        deadline = self._settings.deadline
-        return Stage(self._node, scenario, verify=verify, deadline=deadline, packet_bytes=self._packet_bytes)
+        deadline, size = self._settings.deadline, self._packet_bytes
+        return Stage(self._node, scenario, verify=verify, deadline=deadline, packet_bytes=size, gemms=self._gemms)
 
     @staticmethod
     def _alone(points: Sequence[Point]) -> list[Point]:
@@ -147,7 +157,7 @@ class C3Sweep(sweep.Sweep):
 
     def _facts(self, stage: Stage) -> Facts:
         launch = stage.launch(0)
-        per_cu = self._node.gpus[0].workgroups_a_cu(launch)
+        per_cu = self._gemms.workgroups_a_cu(launch)
         gpus = self._node.gpus
         engines = len(gpus[0].engines_to(gpus[1]))
         return Facts(stage.scenario, len(gpus), Launch(stage.gemm_workgroups, per_cu), self.machine, engines)
@@ -200,6 +210,7 @@ class C3Sweep(sweep.Sweep):
                 "works": [list(dataclasses.astuple(work)) for work in trial.works],
                 "gpus": len(self._node.gpus),
                 "machine": dataclasses.asdict(self._machine) if self._machine else None,
+                "gemm_by": self._gemms.as_json(),
                 "scaled": str(small) if small else None,
                 "repeats": settings.repeats,
                 "warmup": settings.warmup,
@@ -229,10 +240,14 @@ class Trial:
         """One measured run, and ``warmup`` before it. Raises an HsakitError if it was not what it says it is."""
         variant = dict(self.point.variant)
         described = self.point.strategy.describe(facts, **variant)
+        if described.launch == "host" and not stage.gemms.ours:
+            # What waits for nothing begins when HIP and the GPU get to it: no order can be promised.
+            text = f"{described.text}; {stage.gemms.name}'s GEMM is submitted first, and may begin later"
+            described = dataclasses.replace(described, order=(), text=text)
         self.launch = described.launch
         self.described = {
             "order": list(described.order),
-            "apart": max(described.apart, stage.platform.apart if described.apart else 0.0),
+            "apart": max(described.apart, stage.apart if described.apart else 0.0),
             "collective_by": described.collective_by,
             "summary": described.text,
             "picked": described.picked,
@@ -274,6 +289,11 @@ def wrong_with(described: Description, works: Sequence[ticks.Work], sample: Sequ
         if wrong:
             return wrong
     return ticks.check_order(works, sample, described.order)
+
+
+def by_whom(settings: Settings) -> str:
+    """In the key of a row, whose GEMMs are not ours."""
+    return "" if settings.gemm == OURS else f" by {settings.gemm}"
 
 
 def difference(planned: dict, counted: dict) -> str | None:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from hsakit.c3 import paper, taxonomy
+from hsakit.c3 import paper, taxonomy, ticks
 from hsakit.c3.heuristics import Machine
 from hsakit.c3.outcome import KIND, QUARTERS, Measured, Outcome, average_percent, good, outcomes, strategies
 from hsakit.figure import clock_words
@@ -72,14 +72,18 @@ def remarks(rows: Sequence[dict]) -> list[str]:
         said.append(
             f"{len(apart)} host-driven rows ({names}) had GPUs whose parts did not overlap: they were too short"
         )
+    for who in {str(by): by for row in rows if (by := row["parameters"].get("gemm_by")) and "stamps" in by}.values():
+        said.append(
+            f"GEMMs by {who['name']} {who['version']}: their times are between stamps, which add {who['stamps']} ns"
+        )
     if scaled:
         said.append(f"{scaled} rows are scaled: the same plans were verified at a smaller size, in this command")
     return said
 
 
 def _never_together(measured: Measured) -> bool:
-    order = measured.row["parameters"]["order"]
-    return measured.row["launch"] == "host" and len(order) == 2 and min(measured.overlaps()) == 0
+    both = {work.part for work in measured.works} >= set(ticks.PARTS)
+    return measured.row["launch"] == "host" and both and min(measured.overlaps()) == 0
 
 
 def averages(found: Sequence[Outcome]) -> Table:

@@ -141,6 +141,10 @@ class HipError(_StatusError):
     """A call of the HIP runtime failed."""
 
 
+class BlasError(_StatusError):
+    """A call of rocBLAS or hipBLASLt failed."""
+
+
 class CudaError(_StatusError):
     """A call of CUDA's driver, or of a library on top of it, failed."""
 
@@ -207,6 +211,26 @@ def check_cublaslt(call: str, status: int) -> None:
         # const char *cublasLtGetStatusName(cublasStatus_t status); const char *cublasLtGetStatusString(...)
         name, text = (say(status) for say in (lt.lib.cublasLtGetStatusName, lt.lib.cublasLtGetStatusString))
         raise CudaError(call, status, lt.ffi.string(name).decode(), lt.ffi.string(text).decode())
+
+
+def check_rocblas(call: str, status: int, advice: str | None = None) -> None:
+    """Raise BlasError unless ``status``, as returned by the function named ``call``, is rocblas_status_success."""
+    if status:
+        from hsakit.ffi import loader
+
+        blas = loader.rocblas()
+        # const char *rocblas_status_to_string(rocblas_status status)
+        name = blas.ffi.string(blas.lib.rocblas_status_to_string(status)).decode(errors="replace")
+        raise BlasError(call, status, name, "", advice)
+
+
+def check_hipblaslt(call: str, status: int, advice: str | None = None) -> None:
+    """Raise BlasError unless ``status``, as returned by the function named ``call``, is HIPBLAS_STATUS_SUCCESS."""
+    if status:
+        from hsakit.ffi._hipblaslt import ffi
+
+        names = ffi.typeof("hipblasStatus_t").elements
+        raise BlasError(call, status, names.get(status, "unknown status"), "", advice)
 
 
 def cuda_answered(call: str, status: int, answer: int) -> bool:

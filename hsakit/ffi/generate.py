@@ -21,6 +21,8 @@ DECLARATIONS = {
     "_cuda": ("cuda.h",),
     "_nccl": ("nccl.h",),
     "_cublaslt": ("cublasLt.h",),
+    "_rocblas": ("rocblas.h",),
+    "_hipblaslt": ("hipblaslt.h",),
 }
 
 

@@ -24,6 +24,8 @@ HSA_NAMES = ("libhsa-runtime64.so.1",)
 CUDA_NAMES = ("libcuda.so.1",)
 NCCL_NAMES = ("libnccl.so.2",)
 CUBLASLT_NAMES = ("libcublasLt.so.13",)
+ROCBLAS_NAMES = ("librocblas.so.5", "librocblas.so.4", "librocblas.so.3", "librocblas.so.0")
+HIPBLASLT_NAMES = ("libhipblaslt.so.1", "libhipblaslt.so.0")
 HIP_NAMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 
 # Functions that a library still in use may lack: symbol -> (library, first release that has it).
@@ -153,6 +155,33 @@ def cublaslt() -> Library:
     from hsakit.ffi._cublaslt import ffi
 
     return _open(ffi, CUBLASLT_NAMES, "cublasLtCreate", _pip(CUBLASLT_NAMES), "pip has it as nvidia-cublas.")
+
+
+@functools.cache
+def rocblas() -> Library:
+    """librocblas, whose GEMM measurements may use, on the same HIP library as ``hip()``. LibraryNotFound if there is
+    none."""
+    from hsakit.ffi._rocblas import ffi
+
+    return _on_hip(ffi, ROCBLAS_NAMES, "rocblas_create_handle", "rocblas (Debian: librocblas0)")
+
+
+@functools.cache
+def hipblaslt() -> Library:
+    """libhipblaslt, as ``rocblas()``."""
+    from hsakit.ffi._hipblaslt import ffi
+
+    return _on_hip(ffi, HIPBLASLT_NAMES, "hipblasLtCreate", "hipblaslt")
+
+
+def _on_hip(ffi, names: tuple[str, ...], probe: str, package: str) -> Library:
+    """A library on top of HIP: first the one beside the HIP that is loaded, which it then takes."""
+    beside = hip().path.parent
+    advice = (
+        f"Install ROCm's package {package}, of the release that the HIP library {hip().path} is of, or set ROCM_PATH "
+        "to a ROCm installation that has both. hsakit's own GEMM needs neither."
+    )
+    return _open(ffi, names, probe, [str(beside / name) for name in names], advice)
 
 
 def _pip(names: tuple[str, ...]) -> list[str]:

@@ -38,7 +38,9 @@ class Work(Protocol):
 class Place(Protocol):
     """What runs work: a queue or an engine."""
 
-    timer: Callable[[int], tuple[int, int]]  # start and end ticks of what completed the signal of that handle
+    @property
+    def timer(self) -> Callable[[int], tuple[int, int]]:
+        """Start and end ticks of what completed the signal of that handle."""
 
     @property
     def lost(self) -> bool:

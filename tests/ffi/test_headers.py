@@ -22,7 +22,14 @@ from hsakit.ffi.loader import OPTIONAL
 from hsakit.hip.abi import abi_of
 
 DECL = Path(generate.__file__).parent / "decl"
-INCLUDES = {"_hsa": ("hsa/hsa.h", "hsa/hsa_ext_amd.h"), "_hip": ("hip/hip_runtime_api.h",), "_cuda": ("cuda.h",)}
+INCLUDES = {
+    "_hsa": ("hsa/hsa.h", "hsa/hsa_ext_amd.h"),
+    "_hip": ("hip/hip_runtime_api.h",),
+    "_cuda": ("cuda.h",),
+    "_rocblas": ("rocblas/rocblas.h",),
+    "_hipblaslt": ("hipblaslt/hipblaslt.h",),
+}
+MARKERS = {"_cuda": "cuda_toolkit", "_rocblas": "rocblas_header", "_hipblaslt": "hipblaslt_header"}
 # What stands in the header where we have one of our own names.
 OURS_IN_C = "typedef void *hsakit_address;\ntypedef const void *hsakit_const_address;\n"
 NUMBERS = {"hsakit_address", "hsakit_const_address", "hsakit_enum", "hsakit_handle", "hsakit_opaque"}
@@ -32,6 +39,7 @@ PARSER_PRELUDE = "".join(
         "bool": "_Bool",
         "size_t": "unsigned long",
         "int64_t": "long",
+        "int32_t": "int",
         "uint64_t": "unsigned long",
         "uint32_t": "unsigned int",
         "uint16_t": "unsigned short",
@@ -152,6 +160,8 @@ def compiled(module: str, checks: str, cc: str, tmp_path: Path) -> str:
     """What the compiler says about assertions behind the installed headers."""
     include = include_of(module)
     headers = "".join(f"#include <{header}>\n" for header in INCLUDES[module])
+    if module == "_hipblaslt":
+        headers = in_c((include / INCLUDES[module][0]).read_text())
     source = tmp_path / f"{module}.c"
     source.write_text("#include <stddef.h>\n#include <stdint.h>\n#include <stdbool.h>\n" + headers + checks)
     # After the compiler's own: the root's C library headers belong to another compiler.
@@ -164,7 +174,19 @@ def compiled(module: str, checks: str, cc: str, tmp_path: Path) -> str:
     return done.stderr
 
 
-MODULES = [pytest.param(name, marks=pytest.mark.cuda_toolkit if name == "_cuda" else ()) for name in INCLUDES]
+def in_c(header: str) -> str:
+    """hipBLASLt's header, which only C++ can read, without what C has not: includes, and what members begin with."""
+    kept = [
+        line
+        for line in header.splitlines()
+        if not re.match(r'#include (<(memory|regex|vector|hip/hip_fp8)|".*types)', line)
+    ]
+    return re.sub(r"(\w) *= *[\w.]+;", r"\1;", "#include <hip/library_types.h>\n" + "\n".join(kept) + "\n")
+
+
+MODULES = [
+    pytest.param(name, marks=getattr(pytest.mark, MARKERS[name]) if name in MARKERS else ()) for name in INCLUDES
+]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -1,0 +1,108 @@
+"""GEMMs through the C APIs of rocBLAS and hipBLASLt: on a stand-in library whose results are real."""
+
+import numpy as np
+import pytest
+
+from hsakit.c3.operands import Operands
+from hsakit.c3.scenario import parse
+from hsakit.ffi import loader
+from hsakit.ffi.errors import BlasError, HsakitError, InvalidArgument, LibraryNotFound
+from hsakit.gemm import FORMATS, GemmError
+
+SHAPE = 150, 70, 24  # no two alike, and no multiple of a tile
+
+
+class Bench:
+    """A product on a GPU, and whether C is right."""
+
+    def __init__(self, vendor, dtype="bf16", layout="nn", shape=SHAPE):
+        gpu, (m, n, k) = vendor.gpu, shape
+        self.operands = Operands(parse(f"{dtype}:{m}x{n}x{k}:{layout}+all-gather:1K"))
+        size = FORMATS[dtype].element.itemsize
+        self.a, self.b, self.c = (gpu.allocate(size * count) for count in (m * k, k * n, m * n))
+        gpu.put(self.a, self.operands.fill_a)
+        gpu.put(self.b, self.operands.fill_b)
+        gpu.put(self.c, self.operands.poison)
+        self.gpu = gpu
+        self.arguments = dtype, layout, self.a, self.b, self.c, m, n, k
+
+    def spoil(self):
+        self.gpu.put(self.c, self.operands.poison)
+
+    def check(self):
+        self.operands.check(np.asarray(self.gpu.get(self.c)))
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_the_product_of_row_major_matrices_is_right(vendor, layout):
+    bench = Bench(vendor, layout=layout)
+    launch = vendor.gemm(*bench.arguments)
+    bench.check()  # of the run that warmed it
+    bench.spoil()
+    with pytest.raises(GemmError):
+        bench.check()
+    with vendor.create_queue(cu_mask=range(8, 304)) as queue, vendor.gpu.node.create_signal(1) as done:
+        queue.prepare(launch, completion=done).submit()
+        done.wait()
+        bench.check()
+    launch.close()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_other_types(vendor, dtype):
+    bench = Bench(vendor, dtype, "tn")
+    vendor.gemm(*bench.arguments).close()
+    bench.check()
+
+
+def test_what_the_library_refuses_is_an_error_with_its_name(vendor, blas):
+    bench = Bench(vendor)
+    blas.tell.standin_fail(6)
+    with pytest.raises(BlasError, match="INTERNAL_ERROR|internal_error") as caught:
+        vendor.gemm(*bench.arguments)
+    assert caught.value.code == 6 and "bf16 nn m=150 n=70 k=24" in str(caught.value)
+    launch = vendor.gemm(*bench.arguments)  # and goes on
+    with vendor.create_queue() as queue, vendor.gpu.node.create_signal(1) as done:
+        work = queue.prepare(launch, completion=done)
+        blas.tell.standin_fail(6)
+        with pytest.raises(BlasError):
+            work.submit()
+        work.submit()  # the signal was not claimed by the one that failed
+        done.wait()
+    launch.close()
+
+
+def test_bad_input_is_refused_before_the_call(vendor):
+    bench = Bench(vendor)
+    dtype, layout, a, b, c, m, n, k = bench.arguments
+    for wrong in ((dtype, "xn", a, b, c, m, n, k), ("f64", layout, a, b, c, m, n, k)):
+        with pytest.raises(InvalidArgument, match="nn, nt, tn, tt"):
+            vendor.gemm(*wrong)
+    with pytest.raises(InvalidArgument, match="smaller than"):
+        vendor.gemm(dtype, layout, a, b, c, m, n + 1, k)
+    with pytest.raises(InvalidArgument, match="at least 1"):
+        vendor.gemm(dtype, layout, a, b, c, 0, n, k)
+
+
+def test_a_heuristic_without_an_answer(vendor, blas):
+    if blas.name == "rocblas":
+        return  # has none
+    bench = Bench(vendor)
+    blas.tell.standin_know_none(1)
+    with pytest.raises(HsakitError, match="no kernel for this product"):
+        vendor.gemm(*bench.arguments)
+    blas.tell.standin_know_none(0)
+    vendor.gemm(*bench.arguments).close()
+
+
+def test_versions_and_words(vendor, blas):
+    assert vendor.version == {"rocblas": "4.4.0.x", "hipblaslt": "0.10.2"}[blas.name]
+    assert f"{vendor!r}" == f"<{blas.name} {vendor.version} on GPU 1>"
+
+
+def test_a_missing_library_says_what_to_install(blas, monkeypatch):
+    monkeypatch.setattr(loader, f"{blas.name.upper()}_NAMES", (f"lib{blas.name}.so.99",))
+    find = getattr(loader, blas.name)
+    find.cache_clear()
+    with pytest.raises(LibraryNotFound, match=f"ROCm's package {blas.name}.*ROCM_PATH"):
+        find()
