@@ -3,6 +3,7 @@
 
 Prints the averages of six strategies with both sets of constants, by class too; published figures that nothing was
 fitted to; the averages without each mechanism; and in how many draws of the constants the claims of docs/clock.md hold.
+With --rules: how the rules for a split of the CUs do on the sets, and on scenarios drawn by a seed.
 Nothing here is a measurement.
 """
 
@@ -17,8 +18,13 @@ from pathlib import Path  # noqa: E402
 
 from tabulate import tabulate  # noqa: E402
 
+from hsakit.c3 import rules, scenario  # noqa: E402
+from hsakit.c3.drawn import drawn  # noqa: E402
+from hsakit.c3.heuristics import score  # noqa: E402
+from hsakit.c3.prediction import Launch  # noqa: E402
+from hsakit.softgpu.clock.constants import SETS  # noqa: E402
 from hsakit.softgpu.node import load  # noqa: E402
-from hsakit.softgpu.study import report, scenarios  # noqa: E402
+from hsakit.softgpu.study import report, scenarios, strategies, work  # noqa: E402
 
 SCENARIOS = Path(__file__).resolve().parents[1] / "hsakit/c3/scenarios.toml"
 INTERRUPTED = 130
@@ -43,6 +49,7 @@ def main(argv=None) -> int:
     parser.add_argument(
         "--fit", type=int, metavar="ROUNDS", help="search for constants that give the published averages"
     )
+    parser.add_argument("--rules", type=int, metavar="SEED", help="only judge the rules for a split of the CUs")
     arguments = parser.parse_args(argv)
     if arguments.draws < 1 or arguments.processes < 1:
         parser.error("--draws and --processes are at least 1")
@@ -53,7 +60,9 @@ def main(argv=None) -> int:
         parser.error(str(error))
     if arguments.quick:
         cases, others, arguments.draws = cases[::QUICK], others[::QUICK], min(arguments.draws, 4)
-    if arguments.fit is not None:
+    if arguments.rules is not None:
+        tables = iter([_rules(spec, arguments)])
+    elif arguments.fit is not None:
         tables = iter([report.fitted(spec, cases, arguments.fit)])
     else:
         tables = report.study(spec, cases, others, arguments.draws, arguments.processes)
@@ -63,6 +72,62 @@ def main(argv=None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return 0
+
+
+class _Modelled:
+    """Times of runs by the model, in nanoseconds, for ``hsakit.c3.rules``."""
+
+    def __init__(self, model: strategies.Model):
+        self._model = model
+        self._total = model.spec.gpu.total_cus
+
+    def launch(self, scenario):
+        return Launch(_product(scenario).workgroups, 1)
+
+    def gemm(self, scenario, cus):
+        return self._model.run(_product(scenario), None, product_cus=cus) / 1e3
+
+    def collective(self, scenario, cus=None):
+        return self._model.run(None, scenario.collective, scenario.nbytes, collective_cus=cus or 0) / 1e3
+
+    def split(self, scenario, cus):
+        ends = self._model.ends(
+            _product(scenario),
+            *(scenario.collective, scenario.nbytes),
+            product_cus=self._total - cus,
+            collective_cus=cus,
+        )
+        return ends[0] / 1e3, ends[1] / 1e3
+
+    def copy(self, nbytes):
+        return self._model.copy(nbytes) / 1e3
+
+
+def _product(scenario) -> work.Product:
+    return work.Product(scenario.m, scenario.n, scenario.k)
+
+
+def _rules(spec, arguments) -> report.Table:
+    seen = scenario.select([arguments.set], scenario.load(arguments.scenarios))
+    groups = {
+        arguments.set: seen,
+        arguments.others: scenario.select([arguments.others], scenario.load(arguments.scenarios)),
+        f"drawn:{arguments.rules}": drawn(arguments.rules),
+    }
+    table = report.Table(
+        "CUs for the collective (c3_rp): picks of rules against the best split. What a rule may know of the machine is "
+        f"learned from the set {arguments.set}. The paper reports 24 hits of 30 and 1.5 % lost at most, on its own",
+        ("constants", "scenarios", "rule", "hits", "worst loss", "mean loss"),
+    )
+    for name in SETS:
+        timed = _Modelled(strategies.Model(spec, spec.model[name]))
+        learned = rules.learn(timed, spec.gpu.total_cus, seen)
+        for group, chosen in groups.items():
+            for rule, judged in rules.judge(timed, learned, chosen[:: QUICK if arguments.quick else 1]).items():
+                hits, of, worst = score(judged)
+                mean = sum(each.loss for each in judged) / of
+                table.rows.append((name, group, rule, f"{hits} of {of}", f"{worst:.1%}", f"{mean:.2%}"))
+    return table
 
 
 if __name__ == "__main__":

@@ -308,7 +308,12 @@ def _c3_options(commands) -> None:
         "collective are verified in every run, at a smaller size where this node cannot at theirs (--verify). The exit "
         "status is 0 only if every row was right, in the order it states, and overlapped.",
     )
-    add("--scenarios", metavar="LIST", type=_checked(_words), help="sets, names, files, GEMM+COLLECTIVE:SIZE (llama)")
+    add(
+        "--scenarios",
+        metavar="LIST",
+        type=_checked(_words),
+        help="sets, names, files, GEMM+COLLECTIVE:SIZE, drawn:SEED (llama)",
+    )
     add("--strategies", metavar="LIST", type=_checked(_words), help=f"of {', '.join(strategy.known())}")
     add("--curves", action="store_true", help="each part alone by CUs too, for the table that heuristics use")
     _add_provider(add, "--gemm")

@@ -140,7 +140,7 @@ def parse(text: str) -> Scenario:
 
 def select(words: Iterable[str], scenarios: Iterable[Scenario] | None = None) -> list[Scenario]:
     """The scenarios that words name, each once: a set (``llama``), an entry (``cb1``), a scenario (``cb1-ag``), a file
-    that ends in .toml (all of it), or one written out."""
+    that ends in .toml (all of it), one written out, or 30 drawn by a seed (``drawn:7``)."""
     known = load() if scenarios is None else list(scenarios)
     found: dict[str, Scenario] = {}
     for word in words:
@@ -148,11 +148,17 @@ def select(words: Iterable[str], scenarios: Iterable[Scenario] | None = None) ->
             chosen = [parse(word)]
         elif word.endswith(".toml"):
             chosen = load(word)
+        elif word.startswith("drawn:") and word[6:].isdecimal():
+            from hsakit.c3.drawn import drawn  # here: it makes what this module defines
+
+            chosen = drawn(int(word[6:]))
         else:
             chosen = [s for s in known if word in (s.group, s.name, s.name.rpartition("-")[0])]
         if not chosen:
             sets = ", ".join(dict.fromkeys(s.group for s in known))
-            raise InvalidArgument(f"scenario {word!r}: a set ({sets}), a name, GEMM+COLLECTIVE:SIZE or a .toml")
+            raise InvalidArgument(
+                f"scenario {word!r}: a set ({sets}), a name, GEMM+COLLECTIVE:SIZE, a .toml or drawn:SEED"
+            )
         for each in chosen:
             if found.setdefault(each.name, each) != each:
                 raise InvalidArgument(f"scenario {each.name} is there twice, and differs")

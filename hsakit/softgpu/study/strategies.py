@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ..clock import Constants, Machine, Timeline
+from ..clock import Constants, Cost, Machine, Timeline
 from ..node import NodeSpec
 from .work import Ends, Product, collective, engine_collective, launch
 
@@ -65,22 +65,39 @@ class Model:
             collective_cus: int = 0, collective_first: bool = False, channels: int = 0, engines: bool = False,
             gated: bool = False) -> int:  # fmt: skip
         """Time until the later of both has ended, in picoseconds.  A number of CUs of 0 is all of them."""
+        return max(self.ends(product, kind, nbytes, product_cus=product_cus, collective_cus=collective_cus,
+                             collective_first=collective_first, channels=channels, engines=engines,
+                             gated=gated))  # fmt: skip
+
+    def ends(self, product: Product | None, kind: str | None, nbytes: int = 0, *, product_cus: int = 0,
+             collective_cus: int = 0, collective_first: bool = False, channels: int = 0, engines: bool = False,
+             gated: bool = False) -> tuple[int, int]:  # fmt: skip
+        """When the product and when the collective has ended, in picoseconds; 0 of what there is not."""
         timeline = Timeline()
         machine = Machine(timeline, self.spec, self.constants, mirrored=True)
-        end = Ends(machine)
+        product_end, end = Ends(machine), Ends(machine)
         everything = self.spec.gpu.total_cus
         both = product is not None and kind is not None
         if product is not None:
             cost = product.cost(self.spec, self.constants)
             at = LATER if both and collective_first and not engines else 0
             cus = self.cus(product_cus or everything, from_the_end=True)
-            launch(machine, at, product.workgroups, [cost], cus, end)
+            launch(machine, at, product.workgroups, [cost], cus, product_end)
         if kind is not None and engines:
             engine_collective(machine, kind, nbytes, end, gated)
         elif kind is not None:
             workgroups, segments = collective(self.spec, kind, nbytes, channels)
             at = LATER if both and not collective_first else 0
             launch(machine, at, workgroups, segments, self.cus(collective_cus or everything), end)
+        timeline.run()
+        return product_end.last, end.last
+
+    def copy(self, nbytes: int) -> int:
+        """Picoseconds of a kernel that copies so many bytes within a GPU's memory."""
+        timeline = Timeline()
+        machine = Machine(timeline, self.spec, self.constants, mirrored=True)
+        end, cus = Ends(machine), self.spec.gpu.total_cus
+        launch(machine, 0, cus, [Cost(hbm_bytes=2 * nbytes / cus)], self.cus(cus), end)
         timeline.run()
         return end.last
 
