@@ -35,7 +35,8 @@ THRASHING = 0.05
 
 
 # A GEMM that fills memory makes others' CUs wait longer for it: so many more of them do what they did alone. Chosen
-# under the software node's model with the sets llama and unseen in view: for this rule, unseen is no held-out set.
+# under the software node's model with the sets llama and unseen in view: for this rule, unseen is no held-out set;
+# docs/clock.md has what it did on one.
 CROWDED = 1.5
 _MOSTLY = 0.8  # of a GEMM's time: below, computing does not decide it
 

@@ -33,6 +33,14 @@ def test_the_fit_starts_from_the_calibrated_constants():
     assert row[1] == row[2]
 
 
+def test_rules_are_judged_on_the_sets_and_on_a_draw():
+    done = tool("--quick", "--rules", "7")
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if " of 5 " in line]
+    assert len(rows) == 2 * 3 * 3  # constants, lists, rules
+    assert sum("drawn:7" in row for row in rows) == 6 and sum(" ours " in row for row in rows) == 6
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
