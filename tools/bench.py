@@ -1,5 +1,5 @@
 """What Python costs: FFI calls, AQL packets, kernel launches and engine copies, each beside a plain C loop on the same
-library.
+library; and what a C3 run at full size costs.
 
     python tools/bench.py [--node soft|hw|auto] [--only WORD]
 
@@ -11,6 +11,8 @@ node's threads) does not compete for the processor.
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -41,6 +43,8 @@ RING = 4096  # packets: several samples, so that the look for room at its end we
 COPY_BYTES = 4096
 SETTLE = 3e-2  # seconds, for the device (the software node's thread) to reach the gate and fall asleep there
 DEADLINE = 60.0  # seconds, for the gated work to be done
+PAPER = "cb10-ag"  # the largest scenario: 16384 x 16384 x 53248 beside an all-gather of 3328 MiB
+RUNS = 7
 WARM = 8  # operations before those timed: what slept has cold caches
 
 C_LOOPS = """
@@ -561,14 +565,57 @@ def collective_rows(bench_ffi, loops) -> list[Row]:
     return [row]
 
 
+def c3_rows(name: str = PAPER, runs: int = RUNS) -> list[list]:
+    """A GEMM beside a collective on all GPUs, gated, at its full size: the processor time of whole runs, submission and
+    (on the software node) the model included, and the most memory that the process ever had. No byte is compared.
+    """
+    from hsakit.c3.run import RELEASE, Run
+    from hsakit.c3.scenario import select
+    from hsakit.c3.stage import Stage
+    from hsakit.node import Node
+
+    rows = []
+    with Node() as node:
+        (scenario,) = select([name])
+        for means in ("engines", "kernels"):
+            with Stage(node, scenario, verify=False) as stage, Run(stage) as run:
+                first, second = run.gate(0, 0)
+                run.gemm(after=first)
+                getattr(run, means)(after=second)
+                seconds = []
+                for _ in range(1 + runs):
+                    start = time.process_time()
+                    works, spans = run.once(node.tally())
+                    seconds.append(time.process_time() - start)
+                released = next(span[0] for work, span in zip(works, spans) if work.part == RELEASE)
+                took = max(end for _, end in spans) - released
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            rows.append([f"{name}, {len(node.gpus)} GPUs, by {means}", seconds[0], min(seconds[1:]),
+                         statistics.median(seconds[1:]), peak, took / 1e6])  # fmt: skip
+    return rows
+
+
+def c3_table(node: str | None) -> str:
+    from tabulate import tabulate
+
+    from hsakit.ffi import node_choice
+
+    os.environ["HSAKIT_SOFTGPU_EXECUTE"] = "sampled"  # hardware does not look at it
+    node_choice.choose(node)
+    headers = ("processor seconds of a run", "first", "best", "median", "most MiB", "device ms")
+    return tabulate(c3_rows(), headers, floatfmt=(None, ".2f", ".3f", ".3f", ".0f", ".1f"))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--node", choices=("soft", "hw", "auto"), help="default: HSAKIT_NODE, else auto")
-    parser.add_argument(
-        "--only", choices=("call", "packet", "dispatch", "launch", "copy", "collective"), help="default: all of them"
-    )
+    groups = ("call", "packet", "dispatch", "launch", "copy", "collective", "c3")
+    parser.add_argument("--only", choices=groups, help="default: all of them")
     arguments = parser.parse_args()
     _launch.ensure_runtime()
+    if arguments.only == "c3":
+        print(c3_table(arguments.node))
+        return 0
 
     from tabulate import tabulate
 
@@ -579,7 +626,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, Runtime() as runtime:
         bench_ffi, loops = compile_loops(folder)
         agent = runtime.gpus[0]
-        groups = {
+        measured = {
             "call": lambda: call_rows(loops, agent),
             "packet": lambda: packet_rows(bench_ffi, loops, runtime, agent),
             "dispatch": lambda: dispatch_rows(bench_ffi, loops, runtime, agent),
@@ -587,11 +634,16 @@ def main() -> int:
             "copy": lambda: copy_rows(bench_ffi, loops, runtime),
             "collective": lambda: collective_rows(bench_ffi, loops),
         }
-        rows = [row for name, group in groups.items() if arguments.only in (None, name) for row in group()]
+        rows = [row for name, group in measured.items() if arguments.only in (None, name) for row in group()]
     headers = ("ns per", "Python best", "median", "C best", "median", "best - C", "best / C")
     print(tabulate([row.cells() for row in rows], headers, floatfmt=(None, ".0f", ".0f", ".0f", ".0f", ".0f", ".1f")))
-    print(f"\n{SAMPLES} samples each, alternating. {hsa().path.name}, {hip().path.name}; {agent.product}.")
-    return 0
+    libraries = f"{hsa().path.name}, {hip().path.name}"
+    print(f"\n{SAMPLES} samples each, alternating. {libraries}; {agent.product}.\n", flush=True)
+    if arguments.only:
+        return 0
+    # In a process of its own: for the most memory that it had, and since a software node samples from its start or not.
+    again = [sys.executable, __file__, "--only", "c3", *(["--node", arguments.node] if arguments.node else [])]
+    return subprocess.run(again, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -82,3 +82,10 @@ def test_calls_of_0_3_and_11_arguments(bench, c_loops, runtime):
     rows = bench.call_rows(c_loops[1], runtime.gpus[0])
     assert [row.what for row in rows] == [f"call, {n} arguments" for n in (0, 3, 11)]
     assert all(min(row.c) > 0 and min(row.python) > 0 for row in rows)
+
+
+def test_runs_of_a_gemm_beside_a_collective(bench, runtime, need_gpus):
+    need_gpus(runtime.gpus, 2)
+    rows = bench.c3_rows("q1-ag", runs=1)
+    assert [row[0].rpartition(" ")[2] for row in rows] == ["engines", "kernels"]
+    assert all(min(row[1:]) > 0 for row in rows)

@@ -13,7 +13,8 @@ from ..clock.cost import Footprint, compute_ps
 from ..node import NodeSpec
 
 NS = 1000  # picoseconds
-TILE = 256  # a large matrix product's tile is 256 x 256 in AMD's libraries
+TILE = 256, 256  # rows and columns: a large matrix product's in AMD's libraries
+TILES = TILE, (256, 128), (128, 256), (128, 128)  # that such a library has, too
 ELEMENT = 2  # bytes: bf16
 
 
@@ -46,17 +47,18 @@ class Product:
     k: int
     finer: int = 1
     """into so many the work of a workgroup is cut"""
+    tile: tuple[int, int] = TILE
 
     @property
     def grid(self) -> tuple[int, int, int]:
-        return -(-self.n // TILE), -(-self.m // TILE), 1
+        return -(-self.n // self.tile[1]), -(-self.m // self.tile[0]), 1
 
     @property
     def workgroups(self) -> int:
         return self.grid[0] * self.grid[1] * self.finer
 
     def cost(self, spec: NodeSpec, constants: Constants) -> Cost:
-        rows, columns = min(self.m, TILE), min(self.n, TILE)
+        rows, columns = min(self.m, self.tile[0]), min(self.n, self.tile[1])
         compute = compute_ps(
             {"mfma_bf16": 2 * rows * columns * self.k}, 0.0, spec.cu_rates, spec.gpu.clock_mhz, constants.efficiency
         )

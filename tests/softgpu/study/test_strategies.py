@@ -7,6 +7,7 @@ import pytest
 from hsakit.softgpu.clock import Machine, Timeline
 from hsakit.softgpu.node import NODES, load
 from hsakit.softgpu.study import work
+from hsakit.softgpu.study.figures import fastest, slowdowns
 from hsakit.softgpu.study.strategies import Case, Model, averages, splits
 
 MIB = 1 << 20
@@ -24,6 +25,14 @@ def test_a_product_alone_takes_its_waves_of_workgroups(model):
     # 1024 tiles on 304 CUs: four waves; theta and the 4-norm add little to a compute-bound one
     assert model.run(PRODUCT, None) == pytest.approx(6e6 + 4 * cost.compute_ps, rel=5e-3)
     assert cost.compute_ps == pytest.approx(2 * 256 * 256 * 8192 / (0.6 * 1307e12 / 304) * 1e12, rel=1e-3)
+
+
+def test_a_product_in_its_fastest_tile_fills_its_waves_and_loses_more_with_cus(model):
+    best = fastest(model, PRODUCT)
+    assert (best.tile, best.workgroups) == ((256, 128), 2048)
+    assert model.run(best, None) / model.run(PRODUCT, None) == pytest.approx(7 / 8, rel=2e-2)  # half waves, for 4
+    (plain,), (fitted,) = (slowdowns(model, [p], 32) for p in (PRODUCT, best))
+    assert (plain, fitted) == (pytest.approx(1, abs=1e-2), pytest.approx(8 / 7, rel=1e-2))
 
 
 def test_a_large_collective_alone_is_bound_by_seven_links(model):
