@@ -2,14 +2,14 @@
 
 Everything that does not change from run to run is done once: places in engines' rings are reserved, arguments are C
 values already, and what is in flight is accounted for by signal, not by copy. Then the calls follow each other in
-``itertools.starmap``, with no bytecode between.
+``map``, with no bytecode between.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, starmap
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hsakit.ffi._hsa import ffi
@@ -124,10 +124,9 @@ class Copies:
             for handle, some in together.items()
         ]
         self._call = ffi.cast("hsakit_copy", runtime.lib.hsa_amd_memory_async_copy_on_engine)
-        self._arguments = [_packed(*copy.arguments()) for copy in copies]
-        self._values: list[
-            tuple[Any, int]
-        ] = []  # where each of their own signals has its value, and what it begins with
+        self._arguments = _columns(copies)
+        # Where each of their own signals has its value, and what it begins with.
+        self._values: list[tuple[Any, int]] = []
         self._owned: bool | None = None  # whether the signals are theirs; None: they never are
         costs: dict[CopyEngine, list[int]] = {}
         for copy in copies:
@@ -202,13 +201,13 @@ class Copies:
         self._call_all()
 
     def _call_all(self) -> None:
-        calls = iter(self._arguments)
+        first, *others = map(iter, self._arguments)
         # hsa_status_t hsa_amd_memory_async_copy_on_engine(void *dst, hsa_agent_t dst_agent, const void *src,
         #     hsa_agent_t src_agent, size_t size, uint32_t num_dep_signals, const hsa_signal_t *dep_signals,
         #     hsa_signal_t completion_signal, hsa_amd_sdma_engine_id_t engine_id, bool force_copy_on_sdma)
-        status = next(filter(None, starmap(self._call, calls)), 0)
+        status = next(filter(None, map(self._call, first, *others)), 0)
         if status:
-            self._fail(self._count - len(list(calls)) - 1, status)
+            self._fail(self._count - len(list(first)) - 1, status)
 
     def unfinished(self, engine: CopyEngine) -> list[Copy]:
         """Copies of an engine of which the signal has not come down, if they are in flight."""
@@ -242,11 +241,18 @@ class Copies:
             yield from copy.unmet()
 
 
-def _packed(dst, dst_agent, src, src_agent, size, dependencies, signals, completion, engine, force) -> tuple:
-    """The arguments as ``hsakit_copy`` takes them. What they point to is held by the copy."""
-    pairs = (dst, dst_agent), (src, src_agent), (size, dependencies)
-    rest = ffi.new("hsakit_copy_rest *", (signals, completion, engine, force))[0]
-    return *(ffi.new("hsakit_two *", pair)[0] for pair in pairs), rest
+def _columns(copies: Sequence[Copy]) -> tuple[Any, ...]:
+    """The arguments of ``hsakit_copy``, an array for each. As objects of Python they would lie scattered in memory, and
+    finding them would cost a call as much as the library takes for it. What they point to is held by the copies."""
+    n = len(copies)
+    dsts, srcs, sizes = (ffi.new("hsakit_two[]", n) for _ in range(3))
+    rests = ffi.new("hsakit_copy_rest[]", n)
+    lists: dict[tuple[SignalHandle, ...], Any] = {}  # of dependencies: equal ones are one
+    for i, copy in enumerate(copies):
+        dst, dst_agent, src, src_agent, size, count, signals, completion, engine, force = copy.arguments()
+        dsts[i], srcs[i], sizes[i] = (dst, dst_agent), (src, src_agent), (size, count)
+        rests[i] = (lists.setdefault(copy.after, signals), completion, engine, force)
+    return dsts, srcs, sizes, rests
 
 
 class _Some:

@@ -104,9 +104,7 @@ def test_a_skipped_transfer_is_caught(sweep):
             super().enqueue(run, facts)
             copies = run.parts[-1].collective._submission._parts[0]
             elsewhere = run.own(run.stage.gpus[0].allocate(copies.copies[0].nbytes))
-            to, *rest = copies._arguments[0]
-            to.first = elsewhere.address  # where the first copy goes
-            copies._arguments[0] = to, *rest
+            copies._arguments[0][0].first = elsewhere.address  # where the first copy goes
 
     (row,) = rows_of(sweep(), SkipsATransfer())
     assert row["verified"] == "none" and "never written" in row["error"] and "rank" in row["error"]

@@ -247,7 +247,8 @@ hsa_status_t hsa_amd_memory_async_copy_on_engine(hsakit_address dst, hsa_agent_t
                                                  const hsa_signal_t *dep_signals, hsa_signal_t completion_signal,
                                                  hsa_amd_sdma_engine_id_t engine_id, bool force_copy_on_sdma);
 /* The same function with its 10 arguments in 4, which costs Python a third: in the x86-64 ABI a struct of two words takes
- * the two registers that two arguments take, and a larger one the places on the stack that the last four take. */
+ * the two registers that two arguments take, and a larger one the places on the stack that the last four take. One of
+ * more than 32 bytes, which the unused word makes it, libffi passes so without a look at its members. */
 typedef struct {
     uint64_t first;
     uint64_t second;
@@ -257,6 +258,7 @@ typedef struct {
     hsa_signal_t completion_signal;
     uint64_t engine_id;
     uint64_t force_copy_on_sdma;
+    uint64_t unused;
 } hsakit_copy_rest;
 typedef hsa_status_t (*hsakit_copy)(hsakit_two dst_agent, hsakit_two src_agent, hsakit_two size_dep_signals,
                                     hsakit_copy_rest rest);
