@@ -28,7 +28,7 @@ from hsakit.c3 import sweep as c3  # noqa: E402
 from hsakit.c3.outcome import CURVES  # noqa: E402
 from hsakit.c3.tables import remarks as c3_remarks  # noqa: E402
 from hsakit.c3.tables import summary as c3_averages  # noqa: E402
-from hsakit.collectives import OPERATIONS  # noqa: E402
+from hsakit.collectives import OPERATIONS, engines  # noqa: E402
 from hsakit.collectives.operation import ITEMSIZE  # noqa: E402
 from hsakit.ffi.errors import HsakitError, InvalidArgument  # noqa: E402
 from hsakit.node import Node, open_node  # noqa: E402
@@ -458,6 +458,8 @@ def _collective_options(commands) -> None:
     add("--workgroups", metavar="LIST", type=_checked(parse_counts), default=(), help="of a rank's kernels: 1:64:x2")
     add("--cus", metavar="LIST", type=_checked(parse_counts), default=(), help="of each GPU for kernels: 8:64:x2")
     add("--split", metavar="LIST", type=_checked(parse_counts), default=(), help="pieces of a large transfer: 1,2")
+    orders = ",".join(engines.ORDERS)
+    add("--order", metavar="LIST", type=_checked(_words), default=(), help=f"of engines' copies: {orders} (the first)")
     add("--explain", action="store_true", help="only print who sends which bytes to whom, on what, in which order")
     _add_memory(add)
     _add_plot(add)
@@ -479,6 +481,7 @@ def _collective(arguments) -> int:
             workgroups=arguments.workgroups,
             cus=arguments.cus,
             splits=arguments.split,
+            orders=arguments.order,
         )
         points = collective_plan.plan(selection)
         sweep.check(points)

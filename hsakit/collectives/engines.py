@@ -20,12 +20,14 @@ from hsakit import gate
 from hsakit.collectives import allocation
 from hsakit.collectives.collective import After, Part, Submissions, check_after, check_buffers, ranks_of
 from hsakit.collectives.operation import Block, Operation, Where
-from hsakit.collectives.plan import Group, Plan, Sum, Transfer, direct
+from hsakit.collectives.plan import Group, Plan, Sum, Transfer, direct, rank_by_rank
+from hsakit.collectives.stepwise import Stepwise
 from hsakit.collectives.sums import sum_launches
 from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument
 from hsakit.platform import CopyEngine, Gpu, Platform, Queue, Signal, Work
 
 FORMS = ("timed", "shared")
+ORDERS = ("fan-out", "by-rank", "stepwise")  # the first is what one wants
 SPLIT_FROM = 4 << 20  # bytes of a transfer from which on it is split, where splitting is asked for
 _CUT = 256  # pieces begin at multiples of this many bytes
 _SMALLEST_QUEUE = 64
@@ -43,15 +45,20 @@ def prepare(
     form: str = "timed",
     split: int = 1,
     split_from: int = SPLIT_FROM,
+    order: str = "fan-out",
 ) -> EngineCollective:
     """Prepare a collective by engines.
 
     ``form`` is ``timed``: every copy has a signal of its own and ``parts`` knows its times, and barrier-AND packets
     join them; or ``shared``: the copies that others wait for together count down one signal. ``split`` cuts transfers
     of ``split_from`` bytes and more into as many pieces, each on another engine.
+
+    ``order`` is ``fan-out``: copies are submitted back to back, so that the engine that starts last does so early. The
+    others are to compare with: ``by-rank``, all copies of a rank before those of the next; ``stepwise``, each copy when
+    the one before is complete, for which ``submit`` waits: timed, and not behind a gate.
     """
     _sweep()
-    return EngineCollective(platform, operation, send, recv, gpus, after, form, split, split_from)
+    return EngineCollective(platform, operation, send, recv, gpus, after, form, split, split_from, order)
 
 
 _lingering: list[EngineCollective] = []  # closed, and still in flight when last looked at
@@ -85,15 +92,20 @@ class _Piece:
 class EngineCollective:
     """From ``prepare``; it is a ``hsakit.collectives.collective.Collective``."""
 
-    def __init__(self, platform, operation, send, recv, gpus, after, form, split, split_from):
+    def __init__(self, platform, operation, send, recv, gpus, after, form, split, split_from, order):
         if form not in FORMS:
             raise InvalidArgument(f"form {form!r} is none of {', '.join(FORMS)}")
         if split < 1 or split_from < 1:
             raise InvalidArgument(f"split {split} from {split_from} bytes on: both are at least 1")
+        if order not in ORDERS:
+            raise InvalidArgument(f"order {order!r} is none of {', '.join(ORDERS)}")
+        if order == "stepwise" and form != "timed":
+            raise InvalidArgument("stepwise submission waits for each copy's own signal: form='timed'")
         platform.check_engines()
         self.operation: Operation = operation
-        self.plan: Plan = direct(operation)
+        self.plan: Plan = rank_by_rank(direct(operation)) if order == "by-rank" else direct(operation)
         self.form = form
+        self._batch = Stepwise if order == "stepwise" else platform.batch
         self.gpus = ranks_of(platform, operation, gpus)
         check_buffers(operation, send, recv)
         self._platform = platform
@@ -186,7 +198,7 @@ class EngineCollective:
         self.done: tuple[Signal, ...] = tuple(self._finish(rank, signals) for rank in range(len(self.gpus)))
         self._numbers = {id(p): i for i, p in enumerate(p for s in plan.transfers for p in self._pieces[s])}
         gate.check_room(self._works)
-        self._submission = self._platform.batch(self._works, self._counts)
+        self._submission = self._batch(self._works, self._counts)
         self._closing.callback(self._submission.close)
         self.costs = self._submission.costs
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 from hsakit.collectives.operation import ITEMSIZE, Block, Operation, Where
@@ -95,6 +96,19 @@ def direct(operation: Operation) -> Plan:
         for block in _fan_out(operation, operation.blocks)
     ]
     return Plan(operation, tuple(steps))
+
+
+def rank_by_rank(plan: Plan) -> Plan:
+    """The same plan with all transfers of a rank before those of the next, but none waits for a later one."""
+
+    def phase(step: Step):
+        return type(step), bool(step.after)
+
+    def ranks(step: Step):
+        return (step.src.rank if isinstance(step, Transfer) else step.dst.rank), step.dst.rank
+
+    steps = [step for _, together in groupby(plan.steps, phase) for step in sorted(together, key=ranks)]
+    return Plan(plan.operation, tuple(steps))
 
 
 def _ends(operation: Operation, block: Block) -> tuple[Where, Where]:

@@ -144,7 +144,8 @@ class CollectiveSweep(sweep.Sweep):
         after = [self.gate().signals] * operation.ranks if point.launch == "gated" else ()
         ends = self._node, operation, buffers.send, buffers.recv
         if point.implementation == ENGINES:
-            return engines.prepare(*ends, after=after, split=point.split or 1)
+            order = point.order or engines.ORDERS[0]
+            return engines.prepare(*ends, after=after, split=point.split or 1, order=order)
         algorithm, mask = KERNELS[point.implementation], self._mask(point)
         return kernels.prepare(*ends, after=after, algorithm=algorithm, workgroups=point.workgroups, cu_mask=mask)
 
@@ -185,6 +186,7 @@ class _Trial:
             "workgroups": point.workgroups,
             "cus": point.cus,
             "split": point.split,
+            "order": point.order,
             "parts": [],
             "seed": SEED,
         }

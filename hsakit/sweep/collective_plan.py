@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hsakit.collectives.engines import ORDERS
 from hsakit.collectives.operation import ITEMSIZE, OPERATIONS, REDUCTIONS, Operation
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.sweep.sizes import counted, format_size
@@ -23,7 +24,8 @@ QUICK_SIZES = "1000,64K"
 @dataclass(frozen=True)
 class Point:
     """An operation by one implementation. ``workgroups`` (of a rank) and ``cus`` (of each GPU) are those of kernels,
-    ``split`` the pieces of a transfer by engines; None leaves them to the implementation."""
+    ``split`` the pieces of a transfer by engines, ``order`` that of their submission; None leaves them to the
+    implementation."""
 
     operation: Operation
     implementation: str
@@ -31,12 +33,14 @@ class Point:
     workgroups: int | None = None
     cus: int | None = None
     split: int | None = None
+    order: str | None = None
 
     @property
     def by(self) -> str:
         """The implementation, and what was chosen of it."""
         chosen = (("workgroup", self.workgroups), ("CU", self.cus), ("piece", self.split))
-        return ", ".join([self.implementation, *(counted(n, what) for what, n in chosen if n is not None)])
+        numbers = [counted(n, what) for what, n in chosen if n is not None]
+        return ", ".join([self.implementation, *numbers, *([self.order] if self.order else [])])
 
     def __str__(self) -> str:
         return f"{self.operation}, by {self.by}, {self.launch}"
@@ -57,6 +61,7 @@ class Selection:
     workgroups: Sequence[int] = ()
     cus: Sequence[int] = ()
     splits: Sequence[int] = ()
+    orders: Sequence[str] = ()
 
 
 def plan(selection: Selection) -> list[Point]:
@@ -65,6 +70,7 @@ def plan(selection: Selection) -> list[Point]:
         ("operation", selection.ops, OPERATIONS),
         ("implementation", selection.implementations, IMPLEMENTATIONS),
         ("launch", selection.launches, LAUNCHES),
+        ("order", selection.orders, ORDERS),
         ("place", selection.places, PLACES),
         ("dtype", [selection.dtype], ITEMSIZE),
     ):
@@ -79,6 +85,7 @@ def plan(selection: Selection) -> list[Point]:
         ("workgroups", selection.workgroups, kernels),
         ("CUs", selection.cus, kernels),
         ("pieces", selection.splits, ENGINES in selection.implementations),
+        ("orders", selection.orders, ENGINES in selection.implementations),
     ):
         if numbers and not there:
             chosen = ", ".join(selection.implementations)
@@ -92,15 +99,17 @@ def plan(selection: Selection) -> list[Point]:
         for launch in selection.launches
         for implementation in selection.implementations
         for chosen in _choices(implementation, selection)
+        if launch == "host" or chosen[-1] != "stepwise"  # which waits for copies that the gate holds
     ]
     return list(dict.fromkeys(points))
 
 
-def _choices(implementation: str, selection: Selection) -> list[tuple[int | None, int | None, int | None]]:
-    """Of workgroups, CUs, and pieces."""
+def _choices(implementation: str, selection: Selection) -> list[tuple]:
+    """Of workgroups, CUs, pieces, and orders."""
     if implementation == ENGINES:
-        return [(None, None, n) for n in selection.splits or (None,)]
-    return [(w, c, None) for w, c in itertools.product(selection.workgroups or (None,), selection.cus or (None,))]
+        chosen = itertools.product(selection.splits or (None,), selection.orders or (None,))
+        return [(None, None, pieces, order) for pieces, order in chosen]
+    return [(w, c, None, None) for w, c in itertools.product(selection.workgroups or (None,), selection.cus or (None,))]
 
 
 def operation_of(name: str, ranks: int, size: int, in_place: bool, dtype: str) -> Operation:

@@ -88,6 +88,22 @@ def test_the_largest_sizes(node, run):
     run(Operation("broadcast", min(n, 2), LARGE[3]), runs=1)
 
 
+@pytest.mark.parametrize("order", engines.ORDERS[1:])
+def test_other_orders(node, make_operation, name, order):
+    operation = make_operation(name, min(3, len(node.gpus)), 3001, True)
+    with Buffers(node, operation, skew=4) as buffers:
+        with engines.prepare(node, operation, buffers.send, buffers.recv, order=order) as collective:
+            for _ in range(2):
+                buffers.run(collective)
+            copies = [part for part in collective.parts if " on " in part.what]
+            if order == "stepwise":
+                assert all(before.end <= after.start for before, after in zip(copies, copies[1:]))
+            else:
+                half = len(copies) // 2 if collective.plan.scratch(0) and name != "reduce-scatter" else len(copies)
+                for some in (copies[:half], copies[half:]):  # to scratch memory, and from there
+                    assert [part.rank for part in some] == sorted(part.rank for part in some)
+
+
 @pytest.mark.parametrize("split", [2, 5])
 def test_split_over_several_engines(node, run, split):
     operation = Operation("all-to-all", min(3, len(node.gpus)), 100_003)
@@ -330,6 +346,8 @@ def test_refusals(node):
             return str(caught.value)
 
         assert "form 'quick' is none of timed, shared" in prepare(operation, send, recv, form="quick")
+        assert "order 'any' is none of fan-out, by-rank, step" in prepare(operation, send, recv, order="any")
+        assert "own signal: form='timed'" in prepare(operation, send, recv, form="shared", order="stepwise")
         assert "both are at least 1" in prepare(operation, send, recv, split=0)
         assert "engines for copies" in prepare(operation, send, recv, split=99)
         assert "1 buffers for 2 ranks" in prepare(Operation("all-gather", 2, 64), send, recv) or len(node.gpus) < 2

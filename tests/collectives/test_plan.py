@@ -1,17 +1,19 @@
 """Plans: whatever the order in which steps run that the groups allow, the bytes are right."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from hsakit.collectives import content
 from hsakit.collectives.operation import Operation, Where
-from hsakit.collectives.plan import Sum, direct
+from hsakit.collectives.plan import Sum, direct, rank_by_rank
 from hsakit.pattern import Pattern
 
 
-def play(operation, rng):
-    """Run the plan's steps one by one in a random order within what groups demand; the results by rank."""
-    plan = direct(operation)
+def play(plan, rng):
+    """Run the plan's steps one by one in a random order within what groups demand; every block must then be right."""
+    operation = plan.operation
     patterns = [Pattern(1, rank) for rank in range(operation.ranks)]
     memory = {}
     for rank in range(operation.ranks):
@@ -40,17 +42,17 @@ def play(operation, rng):
     for block in operation.blocks:
         got = span(operation.target(block.dst, block.dst_offset), block.nbytes)
         assert (got == content.result(operation, block, patterns)).all(), block
-    return plan
 
 
+@pytest.mark.parametrize("ordered", [lambda plan: plan, rank_by_rank], ids=["fan-out", "by-rank"])
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
-def test_every_order_gives_the_result(make_operation, name, ranks, in_place):
+def test_every_order_gives_the_result(make_operation, name, ranks, in_place, ordered):
     rng = np.random.default_rng(ranks)
     for nbytes in (0, 4, 36):
-        operation = make_operation(name, ranks, nbytes, in_place)
+        plan = ordered(direct(make_operation(name, ranks, nbytes, in_place)))
         for _ in range(3):
-            plan = play(operation, rng)
+            play(plan, rng)
     # Nothing waits for what comes later: an engine's ring never blocks what it waits for.
     seen = set()
     for number, step in enumerate(plan.steps):
@@ -67,6 +69,15 @@ def test_direct_means_one_transfer_for_each_peer():
     assert all(t.src.rank == t.dst.rank for t in plan.transfers[56:])
     assert len(direct(Operation("all-gather", 8, 100, in_place=True)).steps) == 56
     assert direct(Operation("all-gather", 8, 0)).steps == ()
+
+
+def test_rank_by_rank():
+    fan_out = direct(Operation("all-reduce", 3, 36))
+    plan = rank_by_rank(fan_out)
+    assert Counter(plan.steps) == Counter(fan_out.steps)
+    ways = [(t.src.rank, t.dst.rank) for t in plan.transfers]
+    once = [(src, dst) for src in range(3) for dst in range(3) if src != dst]
+    assert ways == [*once, *once]  # to add, and the sums
 
 
 def test_larger_transfers_go_first():

@@ -54,6 +54,15 @@ def test_kernels_have_workgroups_and_cus_and_engines_do_not():
     assert len(points) == 1 + 2 * 4
 
 
+def test_engines_have_orders_and_a_gate_holds_no_copy_that_is_waited_for():
+    chosen = {"sizes": [64], "ops": ("all-gather",), "orders": ("stepwise", "fan-out")}
+    points = plan(selection(implementations=(ENGINES, "kernels-ring"), **chosen))
+    assert [(point.by, point.launch) for point in points] == [
+        ("engines, stepwise", "host"), ("engines, fan-out", "host"), ("kernels-ring", "host"),
+        ("engines, fan-out", "gated"), ("kernels-ring", "gated"),
+    ]  # fmt: skip
+
+
 def test_points_that_become_the_same_are_one():
     assert len(plan(selection(sizes=[1, 2, 3, 4], ops=("all-gather",), launches=("host",)))) == 1
 
@@ -64,6 +73,8 @@ def test_points_that_become_the_same_are_one():
         ({"ops": ("all-scatter",)}, "operation 'all-scatter': valid are all-gather"),
         ({"implementations": ("nccl",)}, "implementation 'nccl': valid are engines, kernels-direct, kernels-ring"),
         ({"launches": ("now",)}, "launch 'now': valid are host, gated"),
+        ({"orders": ("last",)}, "order 'last': valid are fan-out, by-rank, stepwise"),
+        ({"orders": ("fan-out",), "implementations": tuple(KERNELS)}, "orders are chosen, and no implementation"),
         ({"places": ("there",)}, "place 'there': valid are out, in"),
         ({"dtype": "f64"}, "dtype 'f64'"),
         ({"gpus": [1]}, "over 1 GPU moves nothing"),
