@@ -18,7 +18,7 @@ PYTHON = REPOSITORY / "build" / "rocm" / "python"  # left by `make rocm`
 MODULES = ("numpy", "cffi", "tabulate")
 SYMBOL = "hsa_amd_memory_async_copy_on_engine"
 
-# Until run() Ctrl-C ends the process without a word: nothing is measured yet, and a traceback of imports says nothing.
+# Before and after run() Ctrl-C ends the process without a word: a traceback of imports or exit handlers says nothing.
 _caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if _caught:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -69,6 +69,9 @@ def run(main: Callable[[], int]) -> int:
             print(f"{Path(sys.argv[0]).name}: standard output: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what the interpreter flushes at its end
         return 1
+    finally:
+        if _caught:  # as the interpreter ends nobody catches it
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _problem() -> str | None:

@@ -68,19 +68,21 @@ def test_help_needs_no_library(checkout, word):
     assert (done.returncode, done.stdout) == (0, f"tool ['{word}']\n"), done.stderr
 
 
-def test_ctrl_c_before_the_tool_runs(checkout):
+def test_ctrl_c_before_and_after_the_tool_runs(checkout):
     (checkout / "tools/tool.py").write_text(
-        "import _launch, os, signal\n"
+        "import _launch, atexit, os, signal\n"
         "def main():\n"
         "    try: os.kill(os.getpid(), signal.SIGINT)\n"
         "    except KeyboardInterrupt: return 130\n"
-        "if os.environ.get('EARLY'): os.kill(os.getpid(), signal.SIGINT)\n"
+        "if 'EARLY' in os.environ: os.kill(os.getpid(), signal.SIGINT)\n"
+        "if 'LATE' in os.environ: atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
         "raise SystemExit(_launch.run(main))\n"
     )
     assert run(checkout).returncode == 130
     command = [sys.executable, "tools/tool.py"]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, env={**os.environ, "EARLY": "1"}, timeout=60)
-    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+    for when in ("EARLY", "LATE"):
+        done = subprocess.run(command, cwd=checkout, capture_output=True, env={**os.environ, when: "1"}, timeout=60)
+        assert (done.returncode, done.stderr) == (-signal.SIGINT, b""), when
 
 
 def test_a_tool_goes_on_there_where_modules_are_missing(checkout):

@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,14 @@ def test_large_work_is_measured_whatever_a_software_node_was_told():
     last = [line[-3:] for line in lines if line[:2] == ["last", "bytes,"]]
     assert last == [["old", "old", "ok"], ["new", "new", "ok"]]
     assert any(line[:3] == ["8", "CUs", "lost"] and line[-1] == "beside" for line in lines)
+
+
+@pytest.mark.node
+def test_ctrl_c_ends_a_check():
+    command = [sys.executable, TOOL, "check", "--only", "products"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "products.compute" in process.stderr.readline()  # large kernels are under way from here on
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err, err
+    assert out.count("\n") == 1  # what the node is; no table
