@@ -74,6 +74,13 @@ class Bench:
             ways.append((peer, engine))
         return ways
 
+    def ways_apart(self, gpu: Gpu) -> list[tuple[Gpu, CopyEngine]]:
+        """Those of ``ways_out`` that share no engine: a part may have fewer engines than peers."""
+        ways: dict[int, tuple[Gpu, CopyEngine]] = {}
+        for peer, engine in self.ways_out(gpu):
+            ways.setdefault(engine.index, (peer, engine))
+        return list(ways.values())
+
     def copies(self, transfers: Sequence[tuple[CopyEngine, Any, Any]]) -> list[Times]:
         """Copies (engine, destination, source) that are let go at one time."""
         with ExitStack() as stack:

@@ -102,14 +102,14 @@ def link(bench: Bench) -> Iterator[Finding]:
 @check("engines.egress", "all peers at once, an engine each", times=True, gpus=2)
 def egress(bench: Bench) -> Iterator[Finding]:
     gpu = bench.gpus[0]
-    ways = bench.ways_out(gpu)
+    ways = bench.ways_apart(gpu)
     source = bench.memory(gpu, "source", bench.sizes.copy)
     copies = [(engine, bench.memory(peer, "target", bench.sizes.copy), source) for peer, engine in ways]
     for _ in range(2):
         times = bench.copies(copies)
-    wanted = len(ways) * bench.sizes.copy / (bench.assumed.engine_wait_ns + bench.sizes.copy / bench.assumed.link_gb_s)
+    one = bench.sizes.copy / (bench.assumed.engine_wait_ns + bench.sizes.copy / bench.assumed.link_gb_s)
     took = max(end for _, end in times) - min(start for start, _ in times)
-    yield near(f"{len(ways)} links out", wanted, len(ways) * bench.sizes.copy / took, "GB/s")
+    yield near(f"{len(ways)} links out", len(ways) * one, len(ways) * bench.sizes.copy / took, "GB/s")
     into = []
     for peer in bench.gpus[1:]:
         engine = next(engine for other, engine in bench.ways_out(peer) if other == gpu)
@@ -123,7 +123,7 @@ def egress(bench: Bench) -> Iterator[Finding]:
     for _ in range(2):
         times = bench.copies(into)
     took = max(end for _, end in times) - min(start for start, _ in times)
-    yield near(f"{len(ways)} links in", wanted, len(ways) * bench.sizes.copy / took, "GB/s")
+    yield near(f"{len(into)} links in", len(into) * one, len(into) * bench.sizes.copy / took, "GB/s")
 
 
 @check("engines.local", "an engine's copy within its GPU, which no link holds back", times=True)
@@ -182,7 +182,7 @@ def packet(bench: Bench) -> Iterator[Finding]:
 @check("engines.fanout", "an engine to each peer: submitted by the host, and behind a gate", times=True, gpus=3)
 def fanout(bench: Bench) -> Iterator[Finding]:
     gpu = bench.gpus[0]
-    ways = bench.ways_out(gpu)
+    ways = bench.ways_apart(gpu)
     nbytes = bench.sizes.copy // 4
     source = bench.memory(gpu, "source", nbytes)
     copies = [(engine, bench.memory(peer, "target", nbytes), source) for peer, engine in ways]

@@ -28,3 +28,10 @@ def test_rates_are_measured(bench, check):
 def test_costs_are_measured(bench, check):
     findings = check.run(bench)
     assert all(finding.measured >= 0 for finding in findings), findings
+
+
+def test_peers_that_share_an_engine_are_not_taken_to_go_side_by_side(bench, need_gpus, monkeypatch):
+    need_gpus(bench.gpus, 2)
+    ways = bench.ways_out(bench.gpus[0])
+    monkeypatch.setattr(bench, "ways_out", lambda gpu: ways + [(ways[0][0], ways[-1][1])])
+    assert bench.ways_apart(bench.gpus[0]) == ways
