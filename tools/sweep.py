@@ -34,6 +34,7 @@ from hsakit.ffi.errors import HsakitError, InvalidArgument  # noqa: E402
 from hsakit.node import Node, open_node  # noqa: E402
 from hsakit.results import ResultsError, Writer, latest, read  # noqa: E402
 from hsakit.sweep import (  # noqa: E402
+    children,
     collective,
     collective_plan,
     collective_table,
@@ -326,7 +327,7 @@ def _c3(arguments) -> int:
     strategies = strategy.select(arguments.strategies)
     if arguments.curves:
         strategies += [each for each in strategy.known().values() if each.name in CURVES and each not in strategies]
-    folder = Path(arguments.out) if arguments.out else None
+    folder = Path(arguments.out) if arguments.out and not arguments.serve else None
     with open_node(arguments.node) as node:
         settings = _c3_settings(arguments, node, sampled)
         with c3.C3Sweep(node, settings) as sweep:
@@ -368,7 +369,7 @@ def _interference(arguments) -> int:
     sampled = _sampled(arguments)
     products = arguments.gemm or [parse_gemm(text) for text in (_QUICK_DISTURBED if arguments.quick else _DISTURBED)]
     size = arguments.size or (20_000 if arguments.quick else 64 << 20)
-    folder = Path(arguments.out) if arguments.out else None
+    folder = Path(arguments.out) if arguments.out and not arguments.serve else None
     with open_node(arguments.node) as node:
         most = len(node.gpus) - 1
         peers = arguments.peers or ((1, most) if arguments.quick else tuple(range(1, most + 1)))
@@ -401,6 +402,14 @@ def _execution(add) -> None:
     add("--verify", choices=("full", "scaled"), help="all results, or those of a smaller size (default: what can be)")
     add("--execute", choices=("full", "sampled"), help="what a software node runs of large kernels and copies")
     add("--trace", metavar="FILE", help="the last run of every row as a trace for Perfetto")
+    add(
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="processes that measure, each on a software node of its own (default as many as there are cores; "
+        "hardware is measured by one)",
+    )
+    add("--serve", action="store_true", help=argparse.SUPPRESS)  # what such a process is told
 
 
 def _sampled(arguments) -> bool:
@@ -560,9 +569,12 @@ _OF_WORDS = (
 
 def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=None, traced=None) -> int:
     """Measure and print; the exit status. ``traced`` names a file for a trace of the rows."""
+    if getattr(arguments, "serve", False):
+        children.serve(sweep, points)
+        return 0
     _say(description)
     with Writer(arguments.out, arguments.resume) if arguments.out else contextlib.nullcontext() as out:
-        outcome = measure(sweep, points, out, _say, _progress)
+        outcome = measure(sweep, points, out, _say, _progress, _children(arguments, sweep))
     if outcome.interrupted:
         _say(f"interrupted: {len(outcome.rows)} of {len(points)} points are measured")
         kept = f"the same command with --resume continues {arguments.out}"
@@ -585,6 +597,18 @@ def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=N
     )
     drawn = not arguments.plot or _draw(outcome.rows, arguments.plot)
     return 0 if outcome.good == len(points) and not outcome.failed and drawn else FAILED
+
+
+def _children(arguments, sweep: Sweep):
+    """What starts processes that measure, or None where this one does."""
+    jobs = getattr(arguments, "jobs", 1)
+    modelled = sweep.clock == "model"
+    if jobs is None:
+        jobs = len(os.sched_getaffinity(0)) if modelled else 1
+    if jobs < 1 or jobs > 1 and not modelled:
+        raise InvalidArgument(f"--jobs {jobs}: 1 or more, and 1 where the node is hardware, which all would share")
+    command = [sys.executable, *sys.argv, "--serve"]
+    return None if jobs == 1 else lambda groups: children.Children(command, min(jobs, groups))
 
 
 def _progress(points):

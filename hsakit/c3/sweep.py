@@ -28,7 +28,7 @@ from hsakit.sweep import sweep
 from hsakit.sweep.dma import packet_bytes_of
 
 REPEATS = 9  # as in the paper
-SMALL = {"m": 256, "n": 256, "k": 64}  # what stands for a larger GEMM where that cannot be verified: 4 tiles
+SMALL = {"m": 128, "n": 256, "k": 64}  # what stands for a larger GEMM where that cannot be verified: 2 tiles
 SMALL_BYTES = 8000  # of a shard
 _QUICK_STEP = 3  # of a strategy's variants, each so manieth
 
@@ -75,8 +75,10 @@ class C3Sweep(sweep.Sweep):
         self._packet_bytes = packet_bytes_of(node)
         self._gemms = Gemms(node, settings.gemm, settings.deadline)
         self._proofs: dict[tuple[Scenario, str], str | None] = {}  # what was wrong with a plan at a smaller size
+        self._small: tuple[Stage, Facts] | None = None  # where plans are proved
 
     def close(self) -> None:
+        self._forget_small()
         self._gemms.close()
 
     def key(self, point: Point) -> str:
@@ -185,13 +187,26 @@ class C3Sweep(sweep.Sweep):
         key = small, point.label
         if key not in self._proofs:
             trial = Trial(dataclasses.replace(point, scenario=small))
-            with self._stage(small) as stage:
-                facts = self._facts(stage)
-                facts.times.update(dict.fromkeys(ALONE, 1e6))
-                self._once(stage, facts, trial, 0)
+            self._once(*self._stage_of(small), trial, 0)
             self._proofs[key] = trial.error
+            if trial.error is not None:
+                self._forget_small()  # others begin with a stage that nobody spoilt
         wrong = self._proofs[key]
         return None if wrong is None else f"{point}: at the smaller size of {small} it went wrong: {wrong}"
+
+    def _stage_of(self, small: Scenario) -> tuple[Stage, Facts]:
+        """A stage of a smaller scenario, kept while that is the one."""
+        if self._small is None or self._small[0].scenario != small:
+            self._forget_small()
+            stage = self._stage(small)
+            self._small = stage, self._facts(stage)
+            self._small[1].times.update(dict.fromkeys(ALONE, 1e6))
+        return self._small
+
+    def _forget_small(self) -> None:
+        small, self._small = self._small, None
+        if small is not None:
+            small[0].close()
 
     def _row(self, trial: Trial) -> dict:
         point, settings = trial.point, self._settings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ from hsakit.counters import Tally
 from hsakit.ffi import loader, node_choice
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.node import Gpu, Node
+from hsakit.sweep.children import Children
 
 APIS = ("hsa", "hip")
 
@@ -146,10 +148,12 @@ def measure(
     out: results.Writer | None,
     say: Callable[[str], None],
     progress: Callable[[Sequence], Iterable] = iter,
+    children: Callable[[int], Children] | None = None,
 ) -> Outcome:
     """Measure the points that `out` does not have already, a row each; `say` is told what goes wrong as it does.
 
-    `progress` goes through the points. Ctrl-C ends it after the point being measured and what is measured together with
+    `progress` goes through the points. `children` starts processes that measure instead of this one, no more than so
+    many; rows come in the same order. Ctrl-C ends it after the point being measured and what is measured together with
     it, a second one at once.
     """
     keys = {sweep.key(point) for point in points}
@@ -167,8 +171,13 @@ def measure(
     if rows and out is not None:
         say(f"{len(rows)} of them are in {out.path} already")
     started = time.monotonic()
-    with _Interrupt() as interrupt:
-        for row, whole in _measured(sweep, left, progress):
+    with _Interrupt() as interrupt, contextlib.ExitStack() as closing:
+        if children is None or not left:
+            measured = _measured(sweep, left, progress)
+        else:
+            made = closing.enter_context(children(len(missing)))
+            measured = _measured_by(made, sweep, left, progress, lambda: interrupt.asked)
+        for row, whole in measured:
             if out is not None:
                 out.write(row)
             if row["error"]:
@@ -176,7 +185,7 @@ def measure(
                 say(f"FAILED {row['error']}")
             if row["key"] in keys:
                 rows.append(row)
-            if whole and (interrupt.asked or sweep.broken):
+            if whole and children is None and (interrupt.asked or sweep.broken):
                 break
     return Outcome(rows, failed, interrupt.asked, time.monotonic() - started)
 
@@ -190,6 +199,33 @@ def _measured(sweep: Sweep, left: Sequence, progress: Callable[[Sequence], Itera
         group = sweep.together(point)
         outstanding[group] -= 1
         yield sweep.run(point), not outstanding[group]
+
+
+def _measured_by(
+    children: Children, sweep: Sweep, left: Sequence, progress: Callable[[Sequence], Iterable], stopped
+) -> Iterator[tuple[dict, bool]]:
+    """The same by other processes. After a stop it ends where nothing more was begun."""
+    groups: dict[Any, list[str]] = {}
+    for point in left:
+        groups.setdefault(sweep.together(point), []).append(sweep.key(point))
+    answers = children.measure(list(groups.values()), stopped)
+    found: dict[str, dict] = {}
+    outstanding = {group: len(keys) for group, keys in groups.items()}
+    wanted = {key for keys in groups.values() for key in keys}
+    for point in progress(left):
+        key, group = sweep.key(point), sweep.together(point)
+        while key not in found:
+            answer = next(answers, None)
+            if answer is None:
+                return
+            sweep.broken = sweep.broken or answer["broken"]
+            for row in answer["rows"]:
+                if row["key"] in wanted:
+                    found[row["key"]] = row
+                else:
+                    yield row, True
+        outstanding[group] -= 1
+        yield found.pop(key), not outstanding[group]
 
 
 class _Interrupt:

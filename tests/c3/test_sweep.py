@@ -69,7 +69,7 @@ def test_scaled_rows_ran_in_full_at_a_smaller_size(sweep):
     scenario = parse("bf16:130x40x100+all-gather:64K")
     (row,) = rows_of(sweep(scaled=True), *select(["conccl_gated"]), scenario=scenario)
     assert row["error"] is None and row["verified"] == "scaled"
-    assert row["parameters"]["scaled"] == "bf16:130x40x64+all-gather:16000"
+    assert row["parameters"]["scaled"] == "bf16:128x40x64+all-gather:16000"
 
 
 def test_going_on_measures_what_is_missing(sweep, tmp_path):
@@ -210,5 +210,5 @@ def test_differences_of_packets_in_words():
 
 def test_what_stands_for_a_large_scenario():
     small = smaller(parse("bf16:8192x100x8192+all-to-all:448M"), 8)
-    assert str(small) == "bf16:256x100x64+all-to-all:64000"
+    assert str(small) == "bf16:128x100x64+all-to-all:64000"
     assert small.name == str(small)

@@ -39,6 +39,20 @@ def test_a_folder_with_rows_report_and_trace(tmp_path):
     assert {e["pid"] for e in json.loads(trace.read_text())["traceEvents"]} == set(range(8))
 
 
+def test_several_processes_leave_the_rows_of_one(tmp_path):
+    few = ("--strategies", "gemm,engines", "--repeats", "1", "--warmup", "0", "--quick")
+    scenarios = ("--scenarios", f"{TINY},f16:64x64x16+all-to-all:4096")
+    left = []
+    for jobs in (1, 2):
+        status, _, err = run(*few, *scenarios, "--jobs", jobs, "--out", tmp_path / str(jobs))
+        if jobs == 2 and "which all would share" in err:
+            assert status == 2  # hardware
+            return
+        assert status == 0, err
+        left.append([{**row, "time": None} for row in read(tmp_path / str(jobs) / "rows.jsonl")])
+    assert left[0] == left[1]
+
+
 def test_what_is_not_there_is_refused():
     status, _, err = run("--scenarios", "lama")
     assert status == 2 and "a set (llama, unseen, quick)" in err

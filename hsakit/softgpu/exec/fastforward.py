@@ -27,8 +27,8 @@ from .state import Group, Waves
 
 FEWEST = 16  # iterations that are worth skipping
 MARGIN = 2  # at the end, which are executed
-USUAL = 3  # iterations until a loop is watched
-OBSERVED = 3  # those that are compared
+USUAL = 3  # iterations until a loop is watched of which none was skipped before
+OBSERVED = 3  # those that are compared; one less where that loop is known
 LONGEST = 8192  # instructions of an iteration
 TRIES = 4  # until a loop is left alone
 
@@ -49,6 +49,7 @@ ALONE = re.compile(
     r"saveexec|wrexec|v_cmpx|movrel|gpr_idx|s_(setpc|swappc|call|sleep|trap|sendmsg|setreg|mem|endpgm|cbranch_[gijc]_)|"
     r"s_(s_|d)cache|_gws_|v_swap|atomic"
 )
+PRODUCT = re.compile(r"s_mul_|v_mul_|_lshl")
 NOTHING = re.compile(  # they write no register
     r"_store_|ds_write|s_(nop|waitcnt|barrier|setprio|branch|inst_prefetch|clause|icache|wakeup|incperf|decperf|ttrace)|"
     r"buffer_(inv|wb)"
@@ -108,6 +109,8 @@ class Iteration:
             for pc, i in zip(path, self._code)
         )
         self.good = self.good and any(MAKES.search(i.name) for i in self._code)
+        # Products and shifts of what grows need not grow evenly: whether they do is to be seen each time.
+        self.even = not any(PRODUCT.search(i.name) and _registers_of_product(i) > 1 for i in self._code)
         self.grows: list[Register] = []
         self.chosen: list[Register] = []
         if self.good:
@@ -201,6 +204,11 @@ class Iteration:
         return True
 
 
+def _registers_of_product(i: Instruction) -> int:
+    """How many of the two operands that are multiplied, or of which one says how far to shift, are registers."""
+    return sum(bool(_registers(o)) for o in i.operands[1:3])
+
+
 def _writes_exec(i: Instruction) -> bool:
     if NOTHING.search(i.name) or i.name.startswith(("s_cmp", "s_cbranch")) or not i.operands:
         return False
@@ -218,11 +226,13 @@ class Head(NamedTuple):
 class Watch:
     """A loop, while it is looked at: from ``target`` to the branch at ``branch``."""
 
-    def __init__(self, target: int, branch: int, sel):
+    def __init__(self, target: int, branch: int, sel, known: Iteration | None = None):
+        """``known``: what an iteration of it was before, where some of it were skipped."""
         self.target, self.branch, self.sel = target, branch, sel
         self.path: list[int] = []
         self.at = 0
-        self.iteration: Iteration | None = None
+        self.iteration = known
+        self.observed = OBSERVED if known is None else OBSERVED - 1
         self.heads: list[Head] = []
         self.sides: list[dict[int, tuple[np.ndarray, np.ndarray]]] = [{}]
 
@@ -234,6 +244,7 @@ class FastForward:
         self._program = program
         self._often: dict[tuple[int, int], int] = {}  # by loop, how often it went round
         self._tries: dict[tuple[int, int], int] = {}  # and how often it was watched in vain
+        self._other: set[tuple[int, int]] = set()  # loops that did not go on as they were known to
         self.watch: Watch | None = None
         self.skipped = 0  # iterations
 
@@ -241,7 +252,10 @@ class FastForward:
         watch, self.watch = self.watch, None
         if watch is not None:
             key = watch.target, watch.branch
-            self._tries[key] = self._tries.get(key, 0) + 1
+            if watch.observed < OBSERVED:
+                self._other.add(key)
+            else:
+                self._tries[key] = self._tries.get(key, 0) + 1
             self._often[key] = 0
 
     def group(self, group: Group, alone: bool) -> None:
@@ -273,11 +287,16 @@ class FastForward:
         """The group, all that runs, branches backwards: how many iterations are skipped."""
         watch, key = self.watch, (target, pc)
         if watch is None:
-            if self._tries.get(key, 0) < TRIES:
+            if self._tries.get(key, 0) >= TRIES:
+                return 0
+            known = self._program.skipped.get(key)
+            if known is None or key in self._other or g.w.trace is not None:  # what is learned is seen whole
                 often = self._often[key] = self._often.get(key, 0) + 1
                 if often >= USUAL:
                     self.watch = Watch(target, pc, g.sel)
-            return 0
+                return 0
+            watch = self.watch = Watch(target, pc, g.sel, known)
+            watch.at = len(known.path)
         if (watch.target, watch.branch) != key:
             return 0
         if watch.iteration is None:
@@ -291,7 +310,7 @@ class FastForward:
             return 0
         watch.at = 0
         watch.heads.append(self._head(g, watch.iteration))
-        if len(watch.heads) <= OBSERVED:
+        if len(watch.heads) <= watch.observed:
             if len(watch.heads) > 1:
                 watch.sides.append({})
             if g.w.trace is not None:
@@ -302,6 +321,9 @@ class FastForward:
             self.drop()
             return 0
         self._skip(g, watch, count)
+        assert watch.iteration is not None
+        if watch.iteration.even:
+            self._program.skipped[key] = watch.iteration
         self.skipped += count
         self.watch = None
         self._often[key] = 0
@@ -339,8 +361,8 @@ class FastForward:
             step = steps[0].view(np.int32).astype(np.float64)
             least = min(least, _until_end(values[-1].astype(np.float64), step, 0.0, 2.0**32))
         for at, compare in iteration.compares.items():
-            seen = [sides.get(at) for sides in watch.sides[-OBSERVED:]]
-            if len(seen) < OBSERVED or None in [None if s is None else 0 for s in seen]:
+            seen = [sides.get(at) for sides in watch.sides[-watch.observed :]]
+            if len(seen) < watch.observed or None in [None if s is None else 0 for s in seen]:
                 return 0
             least = min(least, _until_other(g, compare, seen))
         return int(min(least, 1e9)) - MARGIN

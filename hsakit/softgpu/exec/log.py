@@ -7,7 +7,7 @@ of stores at any time before the release, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 LIMIT = 256 << 20  # bytes that are held back at most
 BOXES = 16  # ranges of addresses that are told apart
@@ -22,20 +22,23 @@ class StoreLog:
     def __bool__(self) -> bool:
         return bool(self._stores)
 
-    def add(self, store: Callable[[], None], low: int, end: int, nbytes: int) -> None:
-        """``store`` will write ``nbytes`` somewhere in [low, end)."""
+    def add(self, store: Callable[[], None], ranges: Iterable[tuple[int, int]], nbytes: int) -> None:
+        """``store`` will write ``nbytes`` somewhere in these [low, end)."""
         self._stores.append(store)
         self.nbytes += nbytes
+        for low, end in ranges:
+            self._enclose(low, end)
+        if self.nbytes > LIMIT:
+            self.apply()
+
+    def _enclose(self, low: int, end: int) -> None:
         for box in reversed(self._boxes):
             if low <= box[1] and end >= box[0]:
                 box[0], box[1] = min(low, box[0]), max(end, box[1])
-                break
-        else:
-            self._boxes.append([low, end])
-            if len(self._boxes) > BOXES:  # all in one: more loads than necessary will apply the log
-                self._boxes = [[min(b[0] for b in self._boxes), max(b[1] for b in self._boxes)]]
-        if self.nbytes > LIMIT:
-            self.apply()
+                return
+        self._boxes.append([low, end])
+        if len(self._boxes) > BOXES:  # all in one: more loads than necessary will apply the log
+            self._boxes = [[min(b[0] for b in self._boxes), max(b[1] for b in self._boxes)]]
 
     def holds(self, low: int, end: int) -> bool:
         """Whether it may hold a store into [low, end)."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..coherence import Checker, Incoherent
-from ..memory import PAGE, AddressSpace, MemoryFault
+from ..memory import PAGE, AddressSpace, Allocation, MemoryFault
 from ..uapi import ffi
 from .log import StoreLog
 from .rmw import Cells
@@ -51,7 +51,7 @@ class LaneMemory:
     def __init__(self, space: AddressSpace, gpu: int, log: StoreLog | None = None, checker: Checker | None = None):
         self._space, self._gpu, self._log, self._checker = space, gpu, log, checker
         self.past_caches = False  # whether the access that comes is at a scope beyond this GPU's
-        self._low = self._end = 0  # the range of addresses that was looked up last
+        self._ranges: list[tuple[int, int]] = []  # of addresses: what was looked up last
         self._checked = True  # nobody can take that memory away unseen
         # bytes that lanes asked for, by whose memory they are in (a GPU's number, or HOST)
         self.loads: dict[int, int] = {}
@@ -80,8 +80,8 @@ class LaneMemory:
             self._hold(view, index, data, lambda: self._elements(addresses, nbytes, write=True))
 
     def load_waves(self, starts: np.ndarray, nbytes: int) -> np.ndarray | None:
-        """As :meth:`load` for whole waves, whose lanes follow each other from ``starts`` on.  None if they are not in
-        one allocation: then they have to be looked at one by one."""
+        """As :meth:`load` for whole waves, whose lanes follow each other from ``starts`` on.  None if there is one that
+        is not in one allocation: then the lanes have to be looked at one by one."""
         at = self._waves(starts, nbytes, write=False)
         if at is None:
             return None
@@ -130,23 +130,23 @@ class LaneMemory:
 
     def _own_stores(self) -> None:
         """A load sees what the same waves stored before."""
-        if self._log and self._log.holds(self._low, self._end):
+        if self._log and any(self._log.holds(*each) for each in self._ranges):
             self._log.apply()
 
     def _hold(self, view: np.ndarray, index: np.ndarray, data: np.ndarray, again: Callable) -> None:
         """``again`` looks the addresses up once more, where somebody may have taken the memory away meanwhile."""
         generation, checked, space = self._space.generation, self._checked, self._space
-
-        low, end = self._low, self._end
+        ranges = self._ranges
 
         def store():
             where = (view, index) if checked and generation == space.generation else self._uncounted(again)
             if space.readers:
-                space.before_write(low, end)
+                for low, end in ranges:
+                    space.before_write(low, end)
             where[0][where[1]] = data
 
         assert self._log is not None
-        self._log.add(store, low, end, data.nbytes)
+        self._log.add(store, ranges, data.nbytes)
 
     def _uncounted(self, again: Callable):
         """The store was counted when it was executed."""
@@ -175,7 +175,9 @@ class LaneMemory:
         return _WAVES[nbytes], at
 
     def _waves(self, starts: np.ndarray, nbytes: int, write: bool) -> np.ndarray | None:
-        shift = self._one(starts, LANES * nbytes, write)
+        shift: int | np.ndarray | None = self._one(starts, LANES * nbytes, write)
+        if shift is None:
+            shift = self._each(starts, LANES * nbytes, write)
         if shift is None:
             return None
         if self._checker is not None:
@@ -209,7 +211,8 @@ class LaneMemory:
         at = self._host(addresses, nbytes, write=True)
         self.past_caches = False
         if self._space.readers:
-            self._space.before_write(self._low, self._end)
+            for low, end in self._ranges:
+                self._space.before_write(low, end)
         first = self._space.find(int(addresses.min()))
         alone = first is not None and first.coarse and int(addresses.max()) < first.end
         return Cells(_VIEWS[nbytes], (at - PAGE) // nbytes, 0 if alone else PAGE)
@@ -244,7 +247,39 @@ class LaneMemory:
 
     def _one(self, addresses: np.ndarray, nbytes: int, write: bool) -> int | None:
         """From an address to where the host reaches it, if all of them are in one allocation, and accessible."""
-        low, end = self._low, self._end = int(addresses.min()), int(addresses.max()) + nbytes
+        low, end = int(addresses.min()), int(addresses.max()) + nbytes
+        self._ranges = [(low, end)]
+        allocation = self._whole(low, end, write)
+        if allocation is None:
+            return None
+        self._checked = not allocation.foreign
+        self._count(write, allocation.vram_of, len(addresses) * nbytes)
+        return allocation.host - allocation.start
+
+    def _each(self, starts: np.ndarray, nbytes: int, write: bool) -> np.ndarray | None:
+        """As :meth:`_one` for pieces of ``nbytes`` in several allocations, each of them in one: int64 by piece."""
+        shifts, left = np.empty(len(starts), np.int64), np.ones(len(starts), bool)
+        found: list[tuple[Allocation, int, tuple[int, int]]] = []
+        while left.any():
+            low = int(starts[left].min())
+            allocation = self._whole(low, low + nbytes, write)
+            if allocation is None:
+                return None
+            inside = left & (starts <= np.uint64(allocation.end - nbytes))
+            end = int(starts[inside].max()) + nbytes
+            if allocation.foreign and self._whole(low, end, write) is None:
+                return None
+            shifts[inside] = allocation.host - allocation.start
+            left &= ~inside
+            found.append((allocation, int(np.count_nonzero(inside)), (low, end)))
+        self._ranges = [reach for _, _, reach in found]
+        self._checked = not any(allocation.foreign for allocation, _, _ in found)
+        for allocation, pieces, _ in found:
+            self._count(write, allocation.vram_of, pieces * nbytes)
+        return shifts
+
+    def _whole(self, low: int, end: int, write: bool) -> Allocation | None:
+        """The allocation that has all of [low, end), if this GPU may access it."""
         allocation = self._space.find(low)
         if (
             allocation is None
@@ -255,9 +290,7 @@ class LaneMemory:
             or (allocation.foreign and not self._space.reachable(low, end - low, write))
         ):
             return None
-        self._checked = not allocation.foreign
-        self._count(write, allocation.vram_of, len(addresses) * nbytes)
-        return allocation.host - allocation.start
+        return allocation
 
     def _count(self, write: bool, vram_of: int | None, nbytes: int) -> None:
         if not self._counting:

@@ -87,6 +87,7 @@ class Program:
         self._bytes: dict[int, bytes] = {}
         self._runs: list[tuple[int, bytes, list[int]]] = []  # made of them when they are looked at
         self._iterations: dict[tuple[int, ...], Iteration] = {}
+        self.skipped: dict[tuple[int, int], Iteration] = {}  # of loops, by their ends: some of those were left out
         self._decoder = Decoder(target, self._read)
         self._generation = space.generation
 
@@ -115,6 +116,7 @@ class Program:
                 continue
             self._runs = []
             self._iterations.clear()
+            self.skipped.clear()
             for address in addresses:
                 if not self._is(address, self._bytes[address]):
                     del self._bytes[address], self._entries[address]

@@ -223,6 +223,8 @@ for _type in ("u32", "i32", "u64", "i64", "u16", "i16"):
 
 # -- carries -----------------------------------------------------------------------------------------------------------
 
+ZERO = U32(0)
+
 
 @op("v_add_co_u32", "v_sub_co_u32", "v_subrev_co_u32", "v_addc_co_u32", "v_subb_co_u32", "v_subbrev_co_u32")
 def v_add_co(instruction: Instruction):
@@ -241,11 +243,15 @@ def v_add_co(instruction: Instruction):
         x, y = first(g), second(g)
         total = x - y if subtract else x + y
         out = y > x if subtract else total < y
-        if carry:
-            c = carry(g).astype(U32)
+        if carry and (c := carry(g)).any():
+            c = c.astype(U32)
             out = out | (total < c if subtract else total + c < total)
             total = total - c if subtract else total + c
-        g.set_mask(carry_out.index, out & g.lanes)
+        if out.any():
+            g.set_mask(carry_out.index, out & g.lanes)
+        else:  # of addresses, as a rule
+            g.set_s(carry_out.index, ZERO)
+            g.set_s(carry_out.index + 1, ZERO)
         write(g, np.where(out, limit, total) if clamp else total)
 
     return step

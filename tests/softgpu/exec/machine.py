@@ -47,6 +47,7 @@ class Text(Program):
 
     def __init__(self, text: str):
         self._entries, self._bytes, self._runs, self._iterations, self._decoder = {}, {}, [], {}, self
+        self.skipped = {}
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         self._lines, self.labels = {}, {}
         address = self.BASE

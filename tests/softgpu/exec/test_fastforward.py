@@ -39,8 +39,15 @@ TESTS = {
 }  # fmt: skip
 
 
-def _run(text: str, sampled: bool, step: int = 8, words: int = TRIPS + 8):
-    """(waves, what they counted, memory, iterations left out)"""
+def _run(text: str, sampled: bool, step: int = 8, words: int = TRIPS + 8, times: int = 1):
+    """(waves, what they counted, memory, iterations left out), of the last of so many batches of one program"""
+    program = Text(text)
+    for _ in range(times - 1):
+        _once(program, sampled, step, words)
+    return _once(program, sampled, step, words)
+
+
+def _once(program: Text, sampled: bool, step: int, words: int):
     memory = Memory()
     address, data = memory.allocate(N * 64 * 4 * words, vram_of=0)
     w = Waves(N, 16, 0)
@@ -50,7 +57,7 @@ def _run(text: str, sampled: bool, step: int = 8, words: int = TRIPS + 8):
     w.vgpr[2], w.vgpr[3] = starts.astype(np.uint32), (starts >> np.uint64(32)).astype(np.uint32)
     w.sgpr[2], w.sgpr[4] = step, TRIPS * step
     w.sgpr[126:128] = 0xFFFFFFFF
-    one = batch(Text(text), w, 1)
+    one = batch(program, w, 1)
     forward = one.forward = FastForward(one._program) if sampled else None
     finish(one)
     count = Count()
@@ -58,11 +65,12 @@ def _run(text: str, sampled: bool, step: int = 8, words: int = TRIPS + 8):
     return w, count, data.view(np.uint32).reshape(N * 64, words), forward.skipped if forward else 0
 
 
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("test", TESTS)
-def test_a_skipped_loop_ends_as_it_would_have(test):
+def test_a_skipped_loop_ends_as_it_would_have(test, times):
     text = COPY.format(test=TESTS[test])
     full, counted, _, _ = _run(text, sampled=False)
-    some, sampled, data, skipped = _run(text, sampled=True)
+    some, sampled, data, skipped = _run(text, sampled=True, times=times)
     assert skipped > TRIPS * 0.9
     assert (sampled.instructions, sampled.loads, sampled.stores) == (
         counted.instructions,
@@ -76,6 +84,18 @@ def test_a_skipped_loop_ends_as_it_would_have(test):
     assert ((data == 0) | (data == stored)).all()
     assert (data[:, TRIPS - 1] == 8 * (TRIPS - 1)).all() and (data[:, 1] == 8).all() and not data[:, TRIPS:].any()
     assert np.count_nonzero(data[0]) < TRIPS * 0.1
+
+
+def test_of_a_loop_that_is_known_fewer_iterations_are_executed():
+    text = COPY.format(test=TESTS["u32"])
+    first, again = (np.count_nonzero(_run(text, sampled=True, times=times)[2][0]) for times in (1, 2))
+    assert again < first <= 12
+
+
+def test_a_known_loop_that_goes_another_way_is_looked_at_anew():
+    """Halfway another path is taken: that half is no less left out."""
+    text = COPY.format(test=TESTS["a path chosen"])
+    assert _run(text, sampled=True, times=3)[3] > TRIPS * 0.9
 
 
 def test_waves_of_other_lengths_part_at_their_ends():
