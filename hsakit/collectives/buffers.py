@@ -79,11 +79,11 @@ class Buffers:
         return [Pattern(self.seed, rank) for rank in range(self.operation.ranks)]
 
     def run(self, collective: Collective, deadline: float = 30.0) -> None:
-        """Prepare, submit, wait, check."""
-        self.prepare(collective)
+        """Prepare, submit, wait, check, each within the deadline."""
+        self.prepare(collective, deadline)
         collective.submit(deadline)
         collective.wait(deadline)
-        self.check(collective)
+        self.check(collective, deadline)
 
     def prepare(self, collective: Collective | None = None, deadline: float = 30.0) -> None:
         """Give senders the bytes of a new seed, make all that is to come wrong, and set the canaries."""

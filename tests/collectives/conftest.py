@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+from hsakit.collectives import Buffers
+from hsakit.collectives.buffers import DEVICE_FROM
 from hsakit.collectives.operation import MOVES, OPERATIONS, REDUCTIONS, ROOTED, Operation
 
-# From nothing to 64 MiB; the largest only where they are few.
+# Bytes of a block.
 SIZES = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 255, 256, 257, 511, 513, 1000, 1023]
 SIZES += [1025, 2047, 2049, 4095, 4096, 4097, 8191, 8193, 10_007, 16_385, 32_767, 65_537, 131_071, 262_145]
-LARGE = [(1 << 20) + 1, (4 << 20) - 3, (4 << 20) + 1, 64 << 20]
+LARGE = [(1 << 20) + 1, (4 << 20) - 3, (4 << 20) + 1, 64 << 20]  # the last of all that a rank sends or receives
 
 
 def _operation(name: str, ranks: int, nbytes: int, in_place: bool = False, root: int | None = None) -> Operation:
@@ -58,4 +60,30 @@ def sizes():
 
 @pytest.fixture(scope="session")
 def large():
-    return LARGE
+    """``large(name, ranks)``: blocks of an operation, up to where a rank has 64 MiB."""
+
+    def blocks(name, ranks):
+        most = LARGE[-1] // (1 if name in ("broadcast", "all-reduce") else ranks)
+        return [*(nbytes for nbytes in LARGE if nbytes < most), most]
+
+    return blocks
+
+
+@pytest.fixture(scope="session")
+def skewed():
+    """An alignment for a case by its number: any for bytes, that of elements for sums."""
+    return lambda operation, number: 4 * (number % 3) if operation.reduces else number % 5
+
+
+@pytest.fixture(scope="session")
+def run_prepared(node):
+    """``run_prepared(prepare, operation, runs, skew, **options)``: a collective prepared once, each run verified.
+    ``device_from``: blocks from so many bytes on are compared by the GPU."""
+
+    def run(prepare, operation, runs=2, skew=0, device_from=DEVICE_FROM, deadline=30.0, **options):
+        with Buffers(node, operation, skew=skew, device_from=device_from) as buffers:
+            with prepare(node, operation, buffers.send, buffers.recv, **options) as collective:
+                for _ in range(runs):
+                    buffers.run(collective, deadline)
+
+    return run
