@@ -412,9 +412,9 @@ def _execution(add) -> None:
     add("--serve", action="store_true", help=argparse.SUPPRESS)  # what such a process is told
 
 
-def _sampled(arguments) -> bool:
+def _sampled(arguments, default: str | None = None) -> bool:
     """Whether a software node is to run only samples of large work: told before there is one."""
-    sampled = (arguments.execute or ("full" if arguments.quick else "sampled")) == "sampled"
+    sampled = (arguments.execute or default or ("full" if arguments.quick else "sampled")) == "sampled"
     os.environ["HSAKIT_SOFTGPU_EXECUTE"] = "sampled" if sampled else "full"
     return sampled
 
@@ -470,36 +470,57 @@ def _collective_options(commands) -> None:
     orders = ",".join(engines.ORDERS)
     add("--order", metavar="LIST", type=_checked(_words), default=(), help=f"of engines' copies: {orders} (the first)")
     add("--explain", action="store_true", help="only print who sends which bytes to whom, on what, in which order")
+    played = collective_plan.PLAYED_SIZES
+    add(
+        "--execute",
+        choices=("full", "sampled"),
+        help=f"what a software node runs: all of it (default, and {played}), or of what is large samples, verified at "
+        f"{format_size(collective.SMALL)}; what is left out takes no memory, so --memory may be large",
+    )
     _add_memory(add)
     _add_plot(add)
 
 
 def _collective(arguments) -> int:
-    settings = dma.Settings(memory=arguments.memory, **_settings(arguments))
-    quick = arguments.quick
-    with Node(arguments.node) as node, collective.CollectiveSweep(node, settings) as sweep:
-        every = len(node.gpus)
-        selection = collective_plan.Selection(
-            sizes=arguments.sizes or parse_sizes(collective_plan.QUICK_SIZES if quick else collective_plan.SIZES),
-            gpus=arguments.gpus or [min(every, 3) if quick else every],
-            ops=arguments.ops or (OPERATIONS if quick else collective_plan.OPS),
-            implementations=arguments.by,
-            launches=arguments.launch,
-            places=arguments.place or collective_plan.PLACES[: 2 if quick else 1],
-            dtype=arguments.dtype,
-            workgroups=arguments.workgroups,
-            cus=arguments.cus,
-            splits=arguments.split,
-            orders=arguments.order,
-        )
-        points = collective_plan.plan(selection)
-        sweep.check(points)
-        points = _that_fit(sweep, points, settings)
-        if arguments.explain:
-            print("\n\n".join(map(sweep.explain, points)))
-            return 0
-        description = collective_plan.describe(points)
-        return _measure(arguments, sweep, points, description, collective_table.table, collective_table.remarks)
+    sampled, quick = _sampled(arguments, default="full"), arguments.quick
+    with Node(arguments.node) as node:
+        played = node.clock == "model"
+        settings = collective.Settings(memory=arguments.memory, scaled=sampled and played, **_settings(arguments))
+        with collective.CollectiveSweep(node, settings) as sweep:
+            every = len(node.gpus)
+            default = collective_plan.PLAYED_SIZES if played and not sampled else collective_plan.SIZES
+            selection = collective_plan.Selection(
+                sizes=arguments.sizes or parse_sizes(collective_plan.QUICK_SIZES if quick else default),
+                gpus=arguments.gpus or [min(every, 3) if quick else every],
+                ops=arguments.ops or (OPERATIONS if quick else collective_plan.OPS),
+                implementations=arguments.by,
+                launches=arguments.launch,
+                places=arguments.place or collective_plan.PLACES[: 2 if quick else 1],
+                dtype=arguments.dtype,
+                workgroups=arguments.workgroups,
+                cus=arguments.cus,
+                splits=arguments.split,
+                orders=arguments.order,
+            )
+            points = collective_plan.plan(selection)
+            sweep.check(points)
+            points = _that_fit(sweep, points, settings)
+            if settings.scaled:
+                points = _without_large_rings(points)
+            if arguments.explain:
+                print("\n\n".join(map(sweep.explain, points)))
+                return 0
+            description = collective_plan.describe(points)
+            return _measure(arguments, sweep, points, description, collective_table.table, collective_table.remarks)
+
+
+def _without_large_rings(points: list) -> list:
+    """A software node executes all of a kernel that waits in its loops."""
+    most = max(parse_sizes(collective_plan.PLAYED_SIZES))
+    left = [point for point in points if not (point.implementation == "kernels-ring" and point.operation.size > most)]
+    if len(left) < len(points):
+        _say(f"{counted(len(points) - len(left), 'point')} left out: rings of more than {format_size(most)}")
+    return left
 
 
 def _plot_options(commands) -> None:

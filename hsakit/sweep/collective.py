@@ -4,12 +4,16 @@ A collective is prepared once a point and run many times. By the host it is subm
 and its time begins with the first start; gated it lies in all queues and engines, and its time begins when the gate's
 conductor, a kernel of one wave on the first GPU, lets it go. It ends with the last end. Times are those of completion
 signals.
+
+Where a software node executes only samples of large work, nothing can be right but its time: results of more than
+``SMALL`` bytes are not verified then, but the same plan on so many bytes is, in the same command (``scaled``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from hsakit.collectives import Buffers, Collective, Operation, engines, kernels
@@ -18,13 +22,22 @@ from hsakit.cumask import CuMask
 from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError, InvalidArgument
 from hsakit.gate import Gate
 from hsakit.node import Node
-from hsakit.sweep import packets, sweep
-from hsakit.sweep.collective_plan import ENGINES, KERNELS, Point, footprint
-from hsakit.sweep.dma import DmaSweep, Settings, packet_bytes
+from hsakit.sweep import dma, packets, sweep
+from hsakit.sweep.collective_plan import ENGINES, KERNELS, Point, footprint, resized
+from hsakit.sweep.dma import DmaSweep, packet_bytes
 from hsakit.sweep.masks import Masks
+from hsakit.sweep.sizes import format_size
 from hsakit.sweep.sweep import rounds
 
 SEED = 1
+SMALL = 64 << 10  # bytes of a rank's result or input up to which nothing is left out, by however few workgroups
+
+
+@dataclass(frozen=True)
+class Settings(dma.Settings):
+    """scaled: results of more than SMALL bytes are verified at that size."""
+
+    scaled: bool = False
 
 
 class CollectiveSweep(sweep.Sweep):
@@ -37,7 +50,8 @@ class CollectiveSweep(sweep.Sweep):
         self._packet_bytes = packet_bytes(node.runtime.version)
         self._buffers: Buffers | None = None  # of one operation at a time
         self._gate: Gate | None = None
-        self._late: set[str] = set()  # implementations that missed a deadline
+        self._late: dict[str, int] = {}  # implementations that missed a deadline, and the smallest size at which
+        self._proved: dict[Point, str | None] = {}  # small points, and what was wrong
 
     def close(self) -> None:
         self._engines.close()
@@ -73,32 +87,53 @@ class CollectiveSweep(sweep.Sweep):
             return f"{point}\n{collective.explain()}"
 
     def run(self, point: Point) -> dict:
-        trial = _Trial(point, self._node)
-        error = None
-        try:
-            if point.implementation in self._late:
-                raise HsakitError(f"not run: {point.implementation} missed a deadline before")
-            trial.all(self)
-        except DeadlineExceeded as late:
-            error = f"{trial.where}: {late}"
-            self._late.add(point.implementation)
-            self._forget_memory()  # late work may still write there
-        except GpuMemoryFault as fault:
-            error = self.broken = f"{trial.where}: {fault}"
-        except HsakitError as failed:
-            error = f"{trial.where}: {failed}"
-        return self._row(point, trial, error)
+        small = resized(point, SMALL) if self._settings.scaled and point.operation.size > SMALL else None
+        trial = _Trial(point, self._node, verify=small is None)
+        error = self._prove(small) if small else None
+        return self._row(point, trial, error or self._attempt(trial), small)
 
-    def _row(self, point: Point, trial: _Trial, error: str | None) -> dict:
+    def _prove(self, small: Point) -> str | None:
+        """What is wrong with a point that stands for larger ones."""
+        if small not in self._proved:
+            trial = _Trial(small, self._node)
+            self._proved[small] = self._attempt(trial) or self._packets_wrong(trial)
+        return self._proved[small]
+
+    def _attempt(self, trial: _Trial) -> str | None:
+        """What went wrong."""
+        point = trial.point
+        try:
+            late = self._late.get(point.implementation)
+            if late is not None and point.operation.size >= late:
+                raise HsakitError(f"not run: {point.implementation} missed a deadline at {format_size(late)}")
+            trial.all(self)
+        except DeadlineExceeded as missed:
+            self._late[point.implementation] = min(point.operation.size, late or point.operation.size)
+            self._forget_memory()  # late work may still write there
+            return f"{trial.where}: {missed}"
+        except GpuMemoryFault as fault:
+            self.broken = f"{trial.where}: {fault}"
+            return self.broken
+        except HsakitError as failed:
+            return f"{trial.where}: {failed}"
+        return None
+
+    def _packets_wrong(self, trial: _Trial) -> str | None:
         planned, counted = trial.packets(self._packet_bytes, self._engines.driver_engines)
-        if error is None and counted is not None:
-            known = all((gpu, number) in self._engines.driver_engines for gpu, number, _ in trial.copies)
-            error = packets.difference(trial.where, planned, counted, known)
+        if counted is None:
+            return None
+        known = all((gpu, number) in self._engines.driver_engines for gpu, number, _ in trial.copies)
+        return packets.difference(trial.where, planned, counted, known)
+
+    def _row(self, point: Point, trial: _Trial, error: str | None, small: Point | None) -> dict:
+        planned, counted = trial.packets(self._packet_bytes, self._engines.driver_engines)
+        error = error or self._packets_wrong(trial)
+        runs = {"repeats": self.repeats(point), "warmup": self._settings.warmup}
         return self.row(
             point,
-            parameters=trial.parameters | {"repeats": self.repeats(point), "warmup": self._settings.warmup},
+            parameters=trial.parameters | runs | {"scaled": str(small) if small else None},
             samples=trial.samples,
-            verified="none" if error else "full",
+            verified="none" if error else "scaled" if small else "full",
             launch=point.launch,
             packets={"planned": planned, "counted": counted},
             error=error,
@@ -161,9 +196,10 @@ class CollectiveSweep(sweep.Sweep):
 class _Trial:
     """All runs of one point."""
 
-    def __init__(self, point: Point, node: Node):
+    def __init__(self, point: Point, node: Node, verify: bool = True):
         operation = point.operation
-        self._point = point
+        self.point = point
+        self._verify = verify
         self._nodes = {gpu.agent.driver_node: gpu.index for gpu in node.gpus}
         self._tally = node.tally()
         self._runs = 0
@@ -192,20 +228,22 @@ class _Trial:
         }
 
     def all(self, sweep: CollectiveSweep) -> None:
-        buffers, collective = sweep.prepared(self._point)
+        buffers, collective = sweep.prepared(self.point)
         with closing(collective):
             self.copies, launches = collective.submissions
-            gate = sweep.gate() if self._point.launch == "gated" else None
+            gate = sweep.gate() if self.point.launch == "gated" else None
             self._kernels = launches + (gate is not None)  # its conductor
-            for words, measured in sweep.rounds(self._point):
-                self.where = f"{self._point}, {words}"
-                buffers.prepare(collective, sweep.deadline)
+            for words, measured in sweep.rounds(self.point):
+                self.where = f"{self.point}, {words}"
+                if self._verify:
+                    buffers.prepare(collective, sweep.deadline)
                 self._runs += 1
                 with self._tally:
                     self._once(collective, gate, sweep.deadline)
                 parts = collective.parts
                 origin = gate.starts[0] if gate else min(part.start for part in parts)
-                buffers.check(collective, sweep.deadline)
+                if self._verify:
+                    buffers.check(collective, sweep.deadline)
                 self.parameters["parts"] = [f"rank {part.rank}: {part.what}" for part in parts]
                 if measured:
                     self.samples.append([[part.start - origin, part.end - origin] for part in parts])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hsakit.collectives.engines import ORDERS
 from hsakit.collectives.operation import ITEMSIZE, OPERATIONS, REDUCTIONS, Operation
@@ -18,6 +18,7 @@ IMPLEMENTATIONS = (ENGINES, *KERNELS)
 LAUNCHES = ("host", "gated")
 PLACES = ("out", "in")
 SIZES = "4K:1G:x4,1M+13"
+PLAYED_SIZES = "4K:16M:x4,1M+13"  # where a software node executes every byte
 QUICK_SIZES = "1000,64K"
 
 
@@ -122,6 +123,12 @@ def operation_of(name: str, ranks: int, size: int, in_place: bool, dtype: str) -
     if name in REDUCTIONS:
         return Operation(name, ranks, block, dtype=dtype, in_place=in_place)
     return Operation(name, ranks, block, in_place=in_place)
+
+
+def resized(point: Point, size: int) -> Point:
+    """The same with about so many bytes."""
+    was = point.operation
+    return replace(point, operation=operation_of(was.name, was.ranks, size, was.in_place, was.dtype))
 
 
 def _uneven(ranks: int, block: int) -> tuple[tuple[int, ...], ...]:

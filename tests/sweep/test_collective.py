@@ -6,9 +6,8 @@ from hsakit import counters
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.hsa import CopyEngine
 from hsakit.sweep import collective, collective_table
-from hsakit.sweep.collective import CollectiveSweep
+from hsakit.sweep.collective import CollectiveSweep, Settings
 from hsakit.sweep.collective_plan import ENGINES, KERNELS, Point, operation_of
-from hsakit.sweep.dma import Settings
 
 
 @pytest.fixture
@@ -115,7 +114,35 @@ def test_what_missed_a_deadline_is_not_run_again(sweep, monkeypatch):
     monkeypatch.setattr(collective.engines.EngineCollective, "wait", late)
     assert "too late" in sweep.run(point())["error"]
     monkeypatch.undo()
-    assert "not run: engines missed a deadline before" in sweep.run(point(size=500))["error"]
+    assert "not run: engines missed a deadline at 999" in sweep.run(point(size=2000))["error"]
+    assert sweep.run(point(size=500))["error"] is None  # a smaller one may be in time
+
+
+def test_what_is_not_verified_is_verified_small(node, monkeypatch):
+    big, alike = point(size=3 << 16, launch="gated"), point(size=4 << 16, launch="gated")
+    small = point(size=1 << 16, launch="gated")
+    checked = []
+    check = collective.Buffers.check
+    monkeypatch.setattr(
+        collective.Buffers, "check", lambda self, *a: (checked.append(self.operation), check(self, *a))
+    )
+    with CollectiveSweep(node, Settings(repeats=1, warmup=0, scaled=True)) as sweep:
+        rows = [sweep.run(each) for each in (big, alike, small)]
+        assert [row["verified"] for row in rows] == ["scaled", "scaled", "full"]
+        assert [row["parameters"]["scaled"] for row in rows] == [str(small), str(small), None]
+        assert checked == [small.operation] * 2  # once for both large ones, once as a point
+        assert all(row["samples"] and row["error"] is None for row in rows)
+    prepare = CopyEngine.prepare
+
+    def shifted(self, dst, src, nbytes=None, *arguments, **named):
+        if nbytes == small.operation.nbytes:  # the large ones are right
+            dst = dst.buffer[dst.offset + 1 : dst.offset + 1 + nbytes]
+        return prepare(self, dst, src, nbytes, *arguments, **named)
+
+    monkeypatch.setattr(CopyEngine, "prepare", shifted)
+    with CollectiveSweep(node, Settings(repeats=1, warmup=0, scaled=True)) as sweep:
+        row = sweep.run(big)
+        assert row["verified"] == "none" and "the shard of rank" in row["error"]
 
 
 def test_plans_in_words(sweep):
