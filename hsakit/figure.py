@@ -15,12 +15,14 @@ CLOCKS = {
 
 @dataclass(frozen=True)
 class Series:
-    """Points of one name: x (a number, or of bars a name), y, and each y's interval where it has one."""
+    """Points of one name: x (a number, or of bars a name), y, and each y's interval where it has one. Lines of one
+    ``group`` have one colour and differ in stroke."""
 
     name: str
     x: tuple
     y: tuple[float, ...]
     intervals: tuple[tuple[float, float] | None, ...] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ FORMATS = (".png", ".svg")
 _ROW = 10  # groups of bars in a row of axes: more would be too thin to read
 _WIDE = 11.0  # inches
 _CAPTION, _LEGEND = 180, 165  # characters a line
+_STROKES = (("-", True), ("--", False), (":", True), ("-.", False))  # and whether its markers are filled
 
 
 class PlotError(HsakitError):
@@ -91,7 +93,9 @@ def _figure(part: Any, figure: Figure) -> None:
         each.spines[["top", "right"]].set_visible(False)
     if len(figure.series) > 1:
         columns = max(1, min(6, len(figure.series), _LEGEND // (8 + max(len(series.name) for series in figure.series))))
-        axes[0].legend(fontsize=8, ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.0), frameon=False)
+        columns = math.ceil(len(figure.series) / math.ceil(len(figure.series) / columns))  # of equal length
+        where = {"loc": "lower left", "bbox_to_anchor": (0, 1.0)}
+        axes[0].legend(fontsize=8, ncols=columns, frameon=False, handlelength=3, **where)
 
 
 def _heat_map(part: Any, heat: HeatMap) -> None:
@@ -156,12 +160,17 @@ def _bars(axes, figure: Figure, names: Sequence) -> None:
 
 
 def _lines(axes, figure: Figure) -> None:
-    for number, series in enumerate(figure.series):
-        chosen = range(len(series.x))
-        axes.errorbar(
-            series.x, series.y, yerr=_errors(series, chosen), marker="o", markersize=4, linewidth=1.3, capsize=2,
-            label=series.name, color=_color(number), zorder=2,
-        )  # fmt: skip
+    groups: dict[str, list[Series]] = {}
+    for series in figure.series:
+        groups.setdefault(series.group or series.name, []).append(series)
+    for number, group in enumerate(groups.values()):
+        for series, (stroke, filled) in zip(group, itertools.cycle(_STROKES)):
+            color = _color(number)
+            axes.errorbar(
+                series.x, series.y, yerr=_errors(series, range(len(series.x))), marker="o", markersize=4.5,
+                linewidth=1.3, capsize=2, label=series.name, color=color, linestyle=stroke,
+                markerfacecolor=color if filled else "white", zorder=2,
+            )  # fmt: skip
     if figure.log_x:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(lambda value, _: figure.words(value))

@@ -106,8 +106,10 @@ def _collective(rows: Sequence[dict]) -> list[Drawing]:
             "busbw, GB/s",
             "bytes of a rank's result or of what it sends",
             curves,
+            groups=True,
         )
-    compared = {str(key): {size: [ratio] for size, ratio in by.items()} for key, by in ratios(rows).items()}
+    settled = sorted(ratios(rows).items(), key=lambda item: item[0]._replace(launch=item[0].launch == "gated"))
+    compared = {str(key): {size: [ratio] for size, ratio in by.items()} for key, by in settled}  # gated is dashed
     drawn += _lines(
         "collective_ratio",
         "Engines over kernels, alone (the paper's figure 9)",
@@ -115,6 +117,7 @@ def _collective(rows: Sequence[dict]) -> list[Drawing]:
         "time over kernels'",
         "bytes of a rank's result or of what it sends",
         compared,
+        groups=True,
         log_y=True,
         words=_size,
         lines={"par": 1.0},
@@ -148,12 +151,15 @@ def _size(nbytes: float) -> str:
     return format_size(round(nbytes))
 
 
-def _by_size(name: str, title: str, caption: str, y: str, x: str, curves: dict) -> list[Drawing]:
-    return _lines(name, title, caption, y, x, curves, log_y=True, words=_size)
+def _by_size(name: str, title: str, caption: str, y: str, x: str, curves: dict, groups: bool = False) -> list[Drawing]:
+    return _lines(name, title, caption, y, x, curves, groups, log_y=True, words=_size)
 
 
-def _lines(name: str, title: str, caption: str, y: str, x: str, curves: dict, **more: Any) -> list[Drawing]:
-    """A figure of those curves, {name: {x: [y, ...]}}, that have two points or more: medians and ranges."""
+def _lines(
+    name: str, title: str, caption: str, y: str, x: str, curves: dict, groups: bool = False, **more: Any
+) -> list[Drawing]:
+    """A figure of those curves, {name: {x: [y, ...]}}, that have two points or more: medians and ranges. ``groups``:
+    what has the same name up to the last comma has the same colour."""
     curves = {label: curve for label, curve in curves.items() if len(curve) > 1}
     if not curves:
         return []
@@ -161,5 +167,6 @@ def _lines(name: str, title: str, caption: str, y: str, x: str, curves: dict, **
     for label, curve in curves.items():
         at = sorted(curve)
         ranges = tuple((min(curve[n]), max(curve[n])) if len(curve[n]) > 1 else None for n in at)
-        series.append(Series(label, tuple(at), tuple(statistics.median(curve[n]) for n in at), ranges))
+        group = label.rpartition(", ")[0] if groups else ""
+        series.append(Series(label, tuple(at), tuple(statistics.median(curve[n]) for n in at), ranges, group))
     return [Figure(name, title, caption, x, y, tuple(series), log_x=True, **more)]

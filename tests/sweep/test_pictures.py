@@ -71,6 +71,17 @@ def test_collectives_by_size_their_ratio_and_saturation():
     assert (series.x, series.y) == ((1, 2), (1.0, 1.0)) and series.name.endswith("kernels-ring, 128")
 
 
+def test_launches_of_one_implementation_have_its_colour():
+    rows = [gathered(size, 32, by, launch=launch) for size in (64, 128) for launch in ("gated", "host")
+            for by in ("engines", "kernels-ring")]  # fmt: skip
+    bandwidth, ratio = pictures(rows)
+    assert {(s.name, s.group) for s in bandwidth.series} == {
+        (f"{by}, {launch}", by) for by in ("engines", "kernels-ring") for launch in ("gated", "host")
+    }
+    assert [s.name.rpartition(", ")[2] for s in ratio.series] == ["host", "gated"]
+    assert len({s.group for s in ratio.series}) == 1
+
+
 def test_nothing_to_draw():
     for rows in ([], [copy(2, 0, 1, 64, 32, error="no")], [row("launch", [[[0, 1]]])], [gathered(64, 32)]):
         with pytest.raises(InvalidArgument, match="nothing to draw"):

@@ -387,7 +387,10 @@ def _file(w: Waves, r: Register) -> np.ndarray:
 
 
 def _same(a, b) -> bool:
-    return a == b if isinstance(a, slice) or isinstance(b, slice) else np.array_equal(a, b)
+    """Whether two selections of waves are equal: all of them are a slice, others lists."""
+    if isinstance(a, slice) or isinstance(b, slice):
+        return type(a) is type(b) and a == b
+    return np.array_equal(a, b)
 
 
 def _moved(now: Head, before: Head) -> list[dict[int, int]]:

@@ -1,9 +1,11 @@
 """Loops that are skipped end as if they had been executed, and count the same; others are executed."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from hsakit.softgpu.exec.fastforward import FastForward
+from hsakit.softgpu.exec.fastforward import FastForward, Watch
 from hsakit.softgpu.exec.state import Waves
 from hsakit.softgpu.exec.tally import Count
 from tests.softgpu.exec.machine import Memory, Text, batch, finish
@@ -135,6 +137,17 @@ def test_a_loop_is_executed_because(why, test):
     _, _, data, skipped = _run(COPY.format(test=test), sampled=True)
     assert skipped == 0, why
     assert (data[:, 1:TRIPS] == np.arange(1, TRIPS) * 8).all()
+
+
+@pytest.mark.parametrize("all_of_them", [slice(None), np.array([0, 1, 2])], ids=["slice", "list"])
+def test_a_loop_is_watched_for_the_same_waves_only(all_of_them):
+    """Some of the waves go on alone, as a list where all were a slice or the other way round."""
+    other = np.array([0, 1]) if isinstance(all_of_them, slice) else slice(None)
+    forward = FastForward(Text("s_endpgm"))
+    for waves, still in ((all_of_them, True), (other, False)):
+        forward.watch = Watch(0, 4, all_of_them)
+        forward.group(SimpleNamespace(sel=waves), True)
+        assert (forward.watch is not None) == still
 
 
 def test_a_loop_that_only_looks_is_executed():
