@@ -108,7 +108,7 @@ def _collective(rows: Sequence[dict]) -> list[Drawing]:
             curves,
             groups=True,
         )
-    settled = sorted(ratios(rows).items(), key=lambda item: item[0]._replace(launch=item[0].launch == "gated"))
+    settled = sorted(ratios(rows).items(), key=lambda item: (*item[0][:-1], item[0].launch == "gated"))
     compared = {str(key): {size: [ratio] for size, ratio in by.items()} for key, by in settled}  # gated is dashed
     drawn += _lines(
         "collective_ratio",
