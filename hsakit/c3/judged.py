@@ -84,10 +84,13 @@ def judge(found: Sequence[Outcome], table: SlowdownTable, machine: Machine) -> d
         tg, tc = float(np.median(outcome.gemm)), float(np.median(outcome.collective))
         launch = Launch(parameters["workgroups"]["gemm"], parameters["gemm_per_cu"])
         traffic = dataclasses.replace(prediction.KERNEL_TRAFFIC[scenario.collective], slowdown=slowed)
-        picks = {
-            PAPERS: heuristics.pick_split(scenario, table, machine, tg, tc),
-            OURS: prediction.pick_split(scenario, launch, table, machine, traffic, tg, tc),
-        }
+        try:
+            picks = {
+                PAPERS: heuristics.pick_split(scenario, table, machine, tg, tc),
+                OURS: prediction.pick_split(scenario, launch, table, machine, traffic, tg, tc),
+            }
+        except heuristics.TableError:  # a curve that is not whole: rows that went wrong, or are yet to come
+            continue
         for name, pick in picks.items():
             judged[name].append(heuristics.judge(outcome.name, pick.cus, measured))
     return judged

@@ -162,7 +162,9 @@ class Outcome:
         )
 
     def curve(self, strategy: str) -> dict[int, Estimate]:
-        """The slowdown of CURVE_GEMM or CURVE_KERNELS by CUs, against all of them; empty if it was not measured."""
+        """The slowdown of CURVE_GEMM or CURVE_KERNELS by CUs, against all of them; empty if either was not measured."""
+        if not self.complete:
+            return {}
         whole = self.gemm if strategy == CURVE_GEMM else self.collective
         points = {each.variant["cus"]: each for each in self.rows.values() if each.strategy == strategy}
         return {cus: estimate(_over, points[cus].times, whole) for cus in sorted(points)}

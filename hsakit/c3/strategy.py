@@ -46,6 +46,12 @@ class Facts:
         """The CU-based library's default."""
         return paper.LIBRARY_WORKGROUPS[self.scenario.collective]
 
+    def alone(self, name: str) -> float:
+        """An isolated time. InvalidArgument if it was not measured, or went wrong."""
+        if name not in self.times:
+            raise InvalidArgument(f"the time of {name} alone is not known: it was not measured, or went wrong")
+        return self.times[name]
+
 
 @dataclass(frozen=True)
 class Description:
@@ -62,11 +68,13 @@ class Description:
 
 
 class Strategy:
-    """Subclasses have a ``name``, a ``place`` in reports, and these methods. ``usual``: runs without being named."""
+    """Subclasses have a ``name``, a ``place`` in reports, and these methods. ``usual``: runs without being named.
+    ``needs``: the strategies, of one part alone, whose times it wants to know beforehand."""
 
     name: ClassVar[str]
     place: ClassVar[int]
     usual: ClassVar[bool] = True
+    needs: ClassVar[tuple[str, ...]] = ()
 
     def variants(self, machine: Machine) -> list[dict[str, Any]]:
         """What it is tried with. The fastest of several stands for the strategy: an oracle."""
@@ -100,7 +108,7 @@ def known() -> dict[str, Strategy]:
 
 
 def select(names: Iterable[str] | None) -> list[Strategy]:
-    """Strategies by name, the usual ones without names. InvalidArgument says which there are."""
+    """Strategies by name, with those that they need; the usual ones without names. InvalidArgument: which there are."""
     every = known()
     if names is None:
         return [strategy for strategy in every.values() if strategy.usual]
@@ -108,4 +116,5 @@ def select(names: Iterable[str] | None) -> list[Strategy]:
     for name in chosen:
         if name not in every:
             raise InvalidArgument(f"strategy {name!r} is none of {', '.join(every)}")
-    return [every[name] for name in every if name in chosen]
+    needed = {need for name in chosen for need in every[name].needs}
+    return [every[name] for name in every if name in chosen or name in needed]

@@ -75,5 +75,6 @@ def test_tuned_picks_by_prediction():
 def test_what_is_measured_without_being_named():
     assert "gemm_by_cus" not in [strategy.name for strategy in select(None)]
     assert [s.name for s in select(["conccl", "gemm_by_cus", "conccl"])] == ["gemm_by_cus", "conccl"]
+    assert [s.name for s in select(["conccl_tuned"])] == ["gemm", "engines", "conccl_tuned"]  # what it needs to know
     with pytest.raises(InvalidArgument, match="c3_base"):
         select(["c3"])

@@ -175,6 +175,11 @@ def test_what_goes_wrong_leaves_other_strategies_alone(sweep):
     assert "no such thing" in wrong["error"] and right["error"] is None
 
 
+def test_a_strategy_is_told_which_isolated_time_it_lacks(sweep):
+    (row,) = rows_of(sweep(), select(["conccl_tuned"])[-1])
+    assert row["verified"] == "none" and "the time of gemm alone is not known" in row["error"]
+
+
 def test_a_machine_that_cannot_be_measured_is_an_error_of_every_row(sweep, monkeypatch):
     def never(*_):
         raise DeadlineExceeded("the GEMM did not end")

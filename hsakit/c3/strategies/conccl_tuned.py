@@ -1,5 +1,6 @@
 """conccl_gated with as many engines a peer as pay, and CUs taken from the GEMM where a prediction says it gains."""
 
+from hsakit.c3.outcome import ALONE_ENGINES, ALONE_GEMM
 from hsakit.c3.prediction import ENGINE_TRAFFIC, THRASHING, engines_a_peer, removed_cus
 from hsakit.c3.strategy import APART_ENGINES, Description, Strategy
 from hsakit.c3.ticks import COLLECTIVE, GEMM
@@ -7,6 +8,7 @@ from hsakit.c3.ticks import COLLECTIVE, GEMM
 
 class ConcclTuned(Strategy):
     name, place = "conccl_tuned", 8
+    needs = ALONE_GEMM, ALONE_ENGINES
 
     def describe(self, facts):
         picked = self.pick(facts)
@@ -17,14 +19,14 @@ class ConcclTuned(Strategy):
         return Description(text, "gated", (GEMM, COLLECTIVE), "engines", APART_ENGINES, picked=picked)
 
     def pick(self, facts) -> dict[str, int]:
-        scenario, times = facts.scenario, facts.times
+        scenario = facts.scenario
         removed = removed_cus(
             scenario,
             facts.launch,
             facts.machine,
             ENGINE_TRAFFIC[scenario.collective],
-            times["gemm"],
-            times["engines"],
+            facts.alone(ALONE_GEMM),
+            facts.alone(ALONE_ENGINES),
             THRASHING,
         )
         split = engines_a_peer(scenario.nbytes, facts.gpus, facts.engines)
