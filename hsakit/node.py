@@ -5,6 +5,7 @@ A Node is a ``hsakit.platform.Platform`` and its GPUs are that protocol's, throu
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,7 +54,7 @@ class Gpu:
         self.agent = agent
         self.index = agent.index
         self.label = agent.label
-        self._stage: Buffer | None = None
+        self._staging = threading.local()  # memory of the host, for each thread its own
 
     def __repr__(self) -> str:
         return f"<Gpu {self.index} {self.agent.name} {self.agent.bdf}>"
@@ -119,7 +120,7 @@ class Gpu:
         staging.put(buffer, fill, self._staged(buffer.nbytes), deadline)
 
     def get(self, buffer: Span, deadline: float = 30.0) -> np.ndarray:
-        """The bytes of memory of this GPU, valid until the next ``put`` or ``get``."""
+        """The bytes of memory of this GPU, valid until this thread's next ``put`` or ``get``."""
         return staging.get(buffer, self._staged(buffer.nbytes), deadline)
 
     def create_queue(
@@ -151,11 +152,12 @@ class Gpu:
         return self.agent.time_of_tick(tick)
 
     def _staged(self, nbytes: int) -> Buffer:
-        if self._stage is None or self._stage.nbytes < nbytes:
-            if self._stage is not None:
-                self._stage.close()
-            self._stage = self.node.allocate(max(nbytes, staging.DIRECT))
-        return self._stage
+        stage = getattr(self._staging, "memory", None)
+        if stage is None or stage.nbytes < nbytes:
+            if stage is not None:
+                stage.close()
+            stage = self._staging.memory = self.node.allocate(max(nbytes, staging.DIRECT))
+        return stage
 
 
 class Node:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain
+from numbers import Integral
 from typing import NamedTuple
 
 from hsakit.ffi.errors import InvalidArgument
@@ -77,6 +78,9 @@ class Operation:
     def __post_init__(self):
         if self.name not in OPERATIONS:
             raise InvalidArgument(f"collective {self.name!r} is none of {', '.join(OPERATIONS)}")
+        sizes = chain((self.ranks, self.nbytes, self.root), *(self.counts or ()))
+        if not all(isinstance(size, Integral) for size in sizes):
+            raise InvalidArgument("ranks, sizes in bytes and the root are whole numbers")
         if self.ranks < 1 or self.nbytes < 0:
             raise InvalidArgument(f"{self.ranks} ranks with blocks of {self.nbytes} bytes: at least 1, of 0 or more")
         if not 0 <= self.root < self.ranks or self.root and self.name not in ROOTED:

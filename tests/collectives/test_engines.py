@@ -1,6 +1,7 @@
 """Collectives by engines: every byte right, no kernel, refusals, dependencies, what an interruption leaves."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -260,6 +261,15 @@ def test_a_killed_process_leaves_the_node_usable(node, script):
     with Buffers(node, operation) as buffers:
         with engines.prepare(node, operation, buffers.send, buffers.recv) as collective:
             buffers.run(collective)
+
+
+def test_two_threads(node, run):
+    """Each with a collective of its own over the same GPUs."""
+    ranks = min(4, len(node.gpus))
+    operations = Operation("all-gather", ranks, 200_003), Operation("all-to-all", ranks, 150_001)
+    with ThreadPoolExecutor(2) as threads:
+        for ended in [threads.submit(run, operation, runs=5, skew=1) for operation in operations]:
+            ended.result()
 
 
 def test_closed_while_in_flight(node):

@@ -89,6 +89,8 @@ def test_bandwidths():
         (("allgather", 8, 1), "none of all-gather"),
         (("all-gather", 0, 1), "at least 1"),
         (("all-gather", 2, -1), "0 or more"),
+        (("all-gather", 2, 8.0), "whole numbers"),
+        (("all-to-all-v", 2, 0, 0, ((1, 1), (1, 0.5))), "whole numbers"),
         (("broadcast", 2, 1, 2), "ranks 0 to 1"),
         (("all-gather", 2, 1, 1), "root 1"),
         (("all-to-all", 2, 1, 0, ((1, 1), (1, 1))), "counts are"),
