@@ -26,7 +26,6 @@ class _Gpu:
         self.number = number
         self.xccs = [Xcc(cus) for _ in range(xccs)]
         self.pending: list[Dispatch] = []  # with workgroups to place, the older first
-        self.credit = [0.0] * xccs  # contested CUs that the older won since a younger did
         self.cohorts: dict[Cohort, None] = {}  # that ask for something
         self.resident: dict[Dispatch, None] = {}
         self.copies: dict[Copy, None] = {}
@@ -228,13 +227,12 @@ class Machine:
         begun: dict[Dispatch, list[list[int]]] = {}
         done: dict[tuple, tuple[int, dict[Dispatch, list[int]]]] = {}  # XCCs in the same state are dealt to alike
         for x, xcc in enumerate(gpu.xccs):
-            state = (xcc.state, gpu.credit[x], *[(d.pending[x], d.job.cus[x]) for d in pending])
+            state = (xcc.state, *[(d.pending[x], d.credit[x], d.job.cus[x]) for d in pending])
             if state in done:
                 other, dealt = done[state]
                 xcc.become(gpu.xccs[other])
-                gpu.credit[x] = gpu.credit[other]
-                for dispatch in dealt:
-                    dispatch.pending[x] = dispatch.pending[other]
+                for dispatch in pending:
+                    dispatch.pending[x], dispatch.credit[x] = dispatch.pending[other], dispatch.credit[other]
             else:
                 done[state] = x, (dealt := self._deal_xcc(gpu, x))
             for dispatch, turns in dealt.items():
@@ -294,10 +292,11 @@ class Machine:
             waiting = [d for d in waiting if d.pending[x] and xcc.room(d.share, d.job.cus[x])]
             if len(waiting) < 2:
                 break
-            if gpu.credit[x] < q:  # until the older has had its q
-                gpu.credit[x] += place(waiting[0], waiting[0].job.cus[x], int(q - gpu.credit[x]) + 1)
+            older = waiting[0]
+            if older.credit[x] < q:  # until it has had its q
+                older.credit[x] += place(older, older.job.cus[x], int(q - older.credit[x]) + 1)
             else:
-                gpu.credit[x] -= q
+                older.credit[x] -= q
                 # the younger ones take turns, by what they still want
                 younger = max(waiting[1:], key=lambda d: (d.pending[x], -d.order[1]))
                 place(younger, younger.job.cus[x], 1)

@@ -140,6 +140,7 @@ class Dispatch(Running):
         xccs = len(job.cus)
         self.taken = [0] * xccs  # workgroups dealt, of each XCC's
         self.pending = [(job.workgroups - x + xccs - 1) // xccs for x in range(xccs)]
+        self.credit = [0.0] * xccs  # contested CUs that it won, as the older, since a younger did
         self.waiting = job.workgroups
         self.live: dict[Cohort, None] = {}
         self.full = 0.0

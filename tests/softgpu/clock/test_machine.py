@@ -252,6 +252,19 @@ def test_a_large_q_lets_the_younger_kernel_wait(bench):
     assert urgent.log == [(0, 32)]
 
 
+def test_who_gets_cus_does_not_depend_on_contests_before(bench):
+    b = bench(q=100.0)
+    begun = []
+    for _ in range(3):
+        start = b.timeline.now
+        b.kernel(4 * 304, Cost(compute_ps=10 * US))
+        small = b.kernel(32, Cost(compute_ps=US))
+        b.timeline.run()
+        begun.append([(when - start, workgroups) for when, workgroups in small.log])
+    assert begun[0][0] == (20 * US, 8)  # 38 + 38 + 25 CUs of an XCC for the older, then one
+    assert begun == begun[:1] * 3
+
+
 def test_disjoint_masks_do_not_compete(bench):
     b = bench(q=76.0)
     mine = (0b1111,) * 8
