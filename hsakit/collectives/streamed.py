@@ -1,8 +1,12 @@
-"""Collectives by engines in the ranks' own streams, on platforms whose queues take copies: NVIDIA's.
+"""Collectives by engines as part of the ranks' own streams, on GPUs of NVIDIA's: what costs least there at small sizes.
 
-The other form (``engines``) gives every copy a stream of its own, and so costs two hand-overs between streams. Here
-what comes before and behind the collective in a rank's stream is ordered with its copies for nothing; but copies to
-several peers go one after the other. For few ranks, and for small sizes.
+The other form (``engines``) joins streams by values in memory, that a stream notices late. Here a rank's stream leaves
+a mark; behind it an engine pushes the rank's bytes to each peer, and then, in order with them, a flag into the peer's
+memory. The rank's stream goes on when the flags of all peers have come, which a kernel of one warp watches: streams
+look at what they wait for every 9 us only. So a multiprocessor must have room for a warp; no byte is moved by it.
+
+There are two sets of flags, for runs in turns: a rank clears its own behind each run, and a peer that is one run ahead
+writes to the others.
 """
 
 from __future__ import annotations
@@ -10,15 +14,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from hsakit.collectives.collective import check_buffers
 from hsakit.collectives.operation import MOVES, Operation, Where
-from hsakit.collectives.plan import direct
+from hsakit.collectives.plan import Transfer, direct
 from hsakit.cuda import CudaNode
-from hsakit.cuda.place import CopyLaunch, Queue
+from hsakit.cuda.instream import CopyLaunch, Mark, Pushes, Store
+from hsakit.cuda.place import Queue
 from hsakit.ffi.errors import InvalidArgument
+from hsakit.kernels import REPORT
 from hsakit.platform import Work
+
+_WORD = 8
 
 
 class StreamedCollective:
@@ -41,24 +52,15 @@ class StreamedCollective:
         self.operation = operation
         self._buffers = {"send": tuple(send), "recv": tuple(recv)}
         self._closing = ExitStack()
-        ranks = range(operation.ranks)
-        coming = [sum(t.dst.rank == rank != t.src.rank for t in transfers) for rank in ranks]
-        arrived, self.done = ([self._closing.enter_context(node.create_signal(0)) for _ in ranks] for _ in range(2))
-        for signal in (*arrived, *self.done):
+        self._queues = queues
+        self.done = [self._own(node.create_signal(0)) for _ in queues]
+        for signal in self.done:
             signal.timed = False
-        self._counts = [*zip(arrived, coming), *((signal, 1) for signal in self.done)]
-        self._works: list[Work] = []
-        for transfer in transfers:
-            dst, src = (self._span(where, transfer.nbytes) for where in (transfer.dst, transfer.src))
-            queue, to = queues[transfer.src.rank], transfer.dst.rank
-            launch = CopyLaunch(queue.gpu, dst, src)
-            self._works.append(queue.prepare(launch, completion=arrived[to] if to != transfer.src.rank else None))
-        for rank, queue in enumerate(queues):
-            if coming[rank]:
-                self._works.append(queue.prepare(after=[arrived[rank]]))
-        self._works += tail
-        self._works += [queue.prepare(completion=signal) for queue, signal in zip(queues, self.done)]
-        self.costs = tuple(cost for work in self._works for cost in work.costs)
+        self._one = [self._memory(queue, [1]) for queue in queues]
+        self._reports = [self._memory(queue, [0] * (REPORT.itemsize // _WORD)) for queue in queues]
+        self._turns = [self._prepare(transfers, tail) for _ in range(2)]
+        self._runs = 0
+        self.costs = tuple(cost for work in self._turns[0] for cost in work.costs)
 
     def __enter__(self) -> StreamedCollective:
         return self
@@ -67,17 +69,54 @@ class StreamedCollective:
         self.close()
 
     def close(self) -> None:
-        """Give back the signals. Closing twice is fine."""
+        """Give back signals and flags. Closing twice is fine."""
         self._closing.close()
+
+    def _own(self, thing: Any) -> Any:
+        return self._closing.enter_context(thing)
+
+    def _memory(self, queue: Queue, words: Sequence[int]) -> Any:
+        memory = self._own(queue.gpu.allocate(_WORD * len(words), "fine"))
+        queue.gpu.put(memory, partial(_copy, np.array(words, np.uint64).view(np.uint8)))
+        return memory
+
+    def _prepare(self, transfers: Sequence[Transfer], tail: Sequence[Work]) -> list[Work]:
+        """The works of a run, in the order of their submission, with flags of their own."""
+        queues, ranks = self._queues, range(len(self._queues))
+        flags = [self._memory(queue, [0] * len(queues)) for queue in queues]
+        marks = [Mark(queue, timed=False) for queue in queues]
+        works: list[Work] = [queue.prepare(mark) for queue, mark in zip(queues, marks)]
+        coming: list[list[Any]] = [[] for _ in ranks]
+        sent = [0 for _ in ranks]
+        for transfer in transfers:
+            src, to, gpu = transfer.src.rank, transfer.dst.rank, queues[transfer.src.rank].gpu
+            copy = tuple(self._span(where, transfer.nbytes) for where in (transfer.dst, transfer.src))
+            if to == src:
+                works.append(queues[src].prepare(CopyLaunch(gpu, *copy)))
+                continue
+            flag = flags[to][_WORD * src : _WORD * (src + 1)]
+            engines = gpu.engines_to(queues[to].gpu)
+            engine = engines[sent[src] % len(engines)]
+            works.append(Pushes(engine, marks[src], [copy, (flag, self._one[src])]))  # type: ignore[list-item]
+            sent[src] += 1
+            coming[to].append(flag)
+        for queue, found, report in zip(queues, coming, self._reports):
+            works += [queue.prepare(queue.gpu.kernels.latch(flag, report)) for flag in found]
+        works += tail
+        for queue, found, done in zip(queues, coming, self.done):
+            works += [queue.prepare(Store(queue.gpu, flag, 0)) for flag in found]
+            works.append(queue.prepare(completion=done))
+        return works
 
     def _span(self, where: Where, nbytes: int) -> Any:
         return self._buffers[where.buffer][where.rank][where.offset : where.offset + nbytes]
 
     def submit(self, deadline: float = 30.0) -> None:
         """Hand it over, on all ranks."""
-        for signal, count in self._counts:
-            signal.store(count)
-        for work in self._works:
+        for signal in self.done:
+            signal.store(1)
+        self._runs += 1
+        for work in self._turns[self._runs % 2]:
             work.submit(deadline)
 
     def wait(self, deadline: float = 30.0) -> None:
@@ -92,4 +131,8 @@ class StreamedCollective:
 
     def writer(self, where: Where) -> str:
         """Which part writes a byte: they are all alike."""
-        return "a copy in a stream"
+        return "a copy behind a mark in a stream"
+
+
+def _copy(content: np.ndarray, view: np.ndarray) -> None:
+    view[:] = content

@@ -27,13 +27,14 @@ _LONG = 0.25  # seconds: differences are then exact to 16 ns
 
 
 class Event:
-    """A driver's event of a context."""
+    """A driver's event of a context. ``timed``: it knows when it came; one that does not costs less."""
 
-    def __init__(self, context: int):
+    def __init__(self, context: int, timed: bool = True):
         driver.enter(context)
         out = ffi.new("CUevent *")
         # CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
-        check_cuda("cuEventCreate", driver.lib().cuEventCreate(out, CUDA.CU_EVENT_DEFAULT))
+        flags = CUDA.CU_EVENT_DEFAULT if timed else CUDA.CU_EVENT_DISABLE_TIMING
+        check_cuda("cuEventCreate", driver.lib().cuEventCreate(out, flags))
         self.raw = out[0]
         self.context = context
 

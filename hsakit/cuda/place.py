@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hsakit.cuda import clock, driver
+from hsakit.cuda import driver
 from hsakit.cuda.signal import Signal, flags, waits
 from hsakit.ffi import CUDA
 from hsakit.ffi._cuda import ffi
@@ -211,7 +211,7 @@ class Copy:
         self._own = signal is None
         self.signal = engine.gpu.node.create_signal(0) if signal is None else signal
         self._after = after
-        self._run = _copier(engine.gpu, dst, src, nbytes)
+        self._run = copier(engine.gpu, dst, src, nbytes)
         self._held = (dst.buffer.handle(), src.buffer.handle())
         self.costs = ((engine, 1),)
 
@@ -251,43 +251,6 @@ class CopyEngine(Place):
         return self.prepare(dst, src, nbytes, after).submit()
 
 
-class CopyLaunch:
-    """A copy as what a queue launches: in the order of its kernels, without another stream."""
-
-    def __init__(self, gpu: CudaGpu, dst: Span, src: Span):
-        if dst.nbytes != src.nbytes or not src.nbytes:
-            raise InvalidArgument(f"a copy from {src!r} to {dst!r}: as many bytes, 1 or more")
-        self.gpu = gpu
-        self._held = (dst.buffer.handle(), src.buffer.handle())
-        self.run = _copier(gpu, dst, src, src.nbytes)
-
-    def snapshot(self, queue: Queue) -> CopyLaunch:
-        """Itself: nothing of it changes."""
-        return self
-
-
-class Mark:
-    """An event as what a queue launches: ``at``, when the stream came there. It costs less than a signal."""
-
-    def __init__(self, queue: Queue):
-        self.gpu = queue.gpu
-        self._anchor = self.gpu.anchor
-        self._event = clock.Event(queue.context)
-
-    def snapshot(self, queue: Queue) -> Mark:
-        """Itself: the next run's time takes the place of the last one's."""
-        return self
-
-    def run(self, stream: int) -> None:
-        self._anchor = self.gpu.anchor
-        self._event.record(stream)
-
-    @property
-    def at(self) -> int:
-        """Nanoseconds of the node's domain."""
-        return self._anchor.time_of(self._event)
-
-
 def _check(place: Place, after: Iterable[Signal], completion: Signal | None) -> None:
     for signal in (*after, *(() if completion is None else (completion,))):
         if not isinstance(signal, Signal):
@@ -295,7 +258,7 @@ def _check(place: Place, after: Iterable[Signal], completion: Signal | None) -> 
         signal.handle()
 
 
-def _copier(gpu: CudaGpu, dst: Span, src: Span, nbytes: int) -> Any:
+def copier(gpu: CudaGpu, dst: Span, src: Span, nbytes: int) -> Any:
     """What enqueues the copy on a stream."""
     lib = driver.lib()
     to, of = dst.address, src.address

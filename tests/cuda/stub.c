@@ -18,7 +18,7 @@ static double now(void) {
 static u64 ticks(void) { return (u64)(now() * 1e6); }
 
 typedef struct Op {
-    enum { WAIT, WRITE, COPY, STAMP, LAUNCH } kind;
+    enum { WAIT, WAIT_EVENT, WRITE, COPY, STAMP, LAUNCH } kind;
     u64 a, b, n;
     unsigned char block[128];
     struct Op *next;
@@ -59,6 +59,8 @@ static void pump(void) {
             while (streams[s].first) {
                 Op *op = streams[s].first;
                 if (op->kind == WAIT && *(volatile u64 *)op->a != op->b) break;
+                if (op->kind == WAIT_EVENT && !*(volatile double *)op->a) break;
+                if (op->kind == LAUNCH && !strcmp(names[op->a], "latch") && *(volatile u64 *)word(op->block, 0) != word(op->block, 8)) break;
                 if (op->kind == LAUNCH && !strcmp(names[op->a], "conduct") && *(volatile u64 *)word(op->block, 0)) break;
                 if (op->kind == WRITE) *(volatile u64 *)op->a = op->b;
                 if (op->kind == COPY) memmove((void *)op->a, (void *)op->b, op->n);
@@ -87,6 +89,7 @@ void stub_fail(void) { failed = 1; }
 R cuGetErrorName(R e, const char **s) { return *s = e == 2 ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OTHER", OK; }
 R cuGetErrorString(R e, const char **s) { return *s = "as the stub says", OK; }
 R cuInit(unsigned f) { return OK; }
+R cuDriverGetVersion(int *v) { return *v = 13000, OK; }
 R cuDeviceGetCount(int *c) { return *c = 2, OK; }
 R cuDeviceGet(int *d, int o) { return *d = o, OK; }
 R cuDeviceGetName(char *n, int l, int d) { return snprintf(n, l, "stub"), OK; }
@@ -119,6 +122,7 @@ R cuEventDestroy_v2(u64 e) { return free((void *)e), OK; }
 R cuEventRecord(u64 e, u64 s) { return *(double *)e = 0, add(s, STAMP, e, 0, 0, "", 0); }
 R cuEventQuery(u64 e) { return pump(), *(double *)e ? OK : NOT_READY; }
 R cuEventElapsedTime_v2(float *f, u64 a, u64 b) { return *f = *(double *)b - *(double *)a, OK; }
+R cuStreamWaitEvent(u64 s, u64 e, unsigned f) { return add(s, WAIT_EVENT, e, 0, 0, "", 0); }
 R cuStreamWaitValue64_v2(u64 s, u64 a, u64 v, unsigned f) { return f == 1 ? add(s, WAIT, a, v, 0, "", 0) : INVALID; }
 R cuStreamWriteValue64_v2(u64 s, u64 a, u64 v, unsigned f) { return add(s, WRITE, a, v, 0, "", 0); }
 

@@ -217,7 +217,7 @@ def test_other_masks_are_refused(mask):
 
 
 @pytest.mark.parametrize("name", ["all-gather", "all-to-all", "scatter"])
-def test_engines_in_the_ranks_own_streams_move_every_byte(cuda_node, name):
+def test_engines_as_part_of_the_ranks_streams_move_every_byte(cuda_node, name):
     operation = Operation(name, len(cuda_node.gpus), 100_001, in_place=name == "all-gather")
     queues = [gpu.create_queue(64) for gpu in cuda_node.gpus]
     with Buffers(cuda_node, operation) as buffers:
@@ -227,3 +227,22 @@ def test_engines_in_the_ranks_own_streams_move_every_byte(cuda_node, name):
     in_place = Operation("all-to-all", len(cuda_node.gpus), 8, in_place=True)
     with Buffers(cuda_node, in_place) as buffers, pytest.raises(InvalidArgument, match="straight to its place"):
         StreamedCollective(cuda_node, in_place, buffers.send, buffers.recv, queues)
+
+
+def test_a_rank_of_a_streamed_collective_waits_for_its_peers(cuda_node):
+    operation = Operation("all-gather", len(cuda_node.gpus), 4096, in_place=True)
+    queues = [gpu.create_queue(64) for gpu in cuda_node.gpus]
+    late = cuda_node.create_signal(1)
+    with Buffers(cuda_node, operation) as buffers:
+        with StreamedCollective(cuda_node, operation, buffers.send, buffers.recv, queues) as collective:
+            buffers.run(collective, 10)  # what is loaded is loaded
+            for _ in range(2):
+                late.store(1)
+                buffers.prepare(collective)
+                queues[1].prepare(after=[late]).submit()
+                collective.submit()
+                time.sleep(0.02)
+                assert [signal.value for signal in collective.done] == [1] * len(queues)
+                late.store(0)
+                collective.wait(10)
+                buffers.check(collective)

@@ -152,7 +152,8 @@ enum {
 };
 
 enum {
-    CU_EVENT_DEFAULT = 0x0
+    CU_EVENT_DEFAULT = 0x0,
+    CU_EVENT_DISABLE_TIMING = 0x2
 };
 
 /* ---- streams, events, values in memory ---- */
