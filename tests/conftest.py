@@ -72,6 +72,13 @@ def _has_toolkit():
         return False
 
 
+def _has_nvidia_header(name):
+    from hsakit.cuda import nvcc
+
+    folders = (nvcc.toolkit() / "include", Path("/usr/include")) if _has_toolkit() else ()
+    return any((folder / name).is_file() for folder in folders)
+
+
 def _has_gpu():
     from hsakit.ffi import node_choice
 
@@ -89,6 +96,8 @@ _MAY_LACK = {
     "rocblas_header": (lambda: _has_header("rocblas/rocblas.h"), "no rocblas/rocblas.h beside HIP's headers"),
     "hipblaslt_header": (lambda: _has_header("hipblaslt/hipblaslt.h"), "no hipblaslt/hipblaslt.h beside HIP's headers"),
     "cuda_toolkit": (_has_toolkit, "no CUDA toolkit (nvcc, cuda.h)"),
+    "nccl_header": (lambda: _has_nvidia_header("nccl.h"), "no nccl.h"),
+    "cublaslt_header": (lambda: _has_nvidia_header("cublasLt.h"), "no cublasLt.h"),
     "cuda_gpu": (_has_gpu, "this run's node is no NVIDIA GPU"),
 }
 

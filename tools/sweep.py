@@ -360,6 +360,7 @@ def _interference_options(commands) -> None:
     default = " ".join(_DISTURBED)
     add("--gemm", metavar="TYPE:MxNxK", type=_checked(parse_gemm), nargs="+", default=[], help=f"default {default}")
     add("--peers", metavar="LIST", type=_checked(parse_numbers), help="to how many each GPU copies (default 1-7)")
+    add("--cus", metavar="LIST", type=_checked(parse_numbers), help="kernels on so many CUs of their own, too")
     add("--size", metavar="SIZE", type=_checked(parse_size), help="of one copy (default 64M)")
     _add_provider(add, "--gemm-by")
     _execution(add)
@@ -377,7 +378,7 @@ def _interference(arguments) -> int:
             raise InvalidArgument(f"--peers {wrong[0]}: each GPU of this node has 1 to {most}")
         settings = _c3_settings(arguments, node, sampled)
         with interference.InterferenceSweep(node, settings, size) as sweep:
-            points = sweep.plan([scenario.of_gemm(each) for each in products], peers)
+            points = sweep.plan([scenario.of_gemm(each) for each in products], peers, arguments.cus or ())
             _into(folder, arguments)
             words = (
                 f"{len(points)} points: {len(products)} GEMMs, alone and beside copies to {len(peers)} counts of peers"

@@ -2,7 +2,8 @@
 
 It decides the thesis that engines leave the GEMM alone. Every GPU computes and copies to some of its peers, without a
 pause and for longer than the GEMM takes. The kernels get as many workgroups as bring their rate, alone, closest to that
-of the engines. What is compared is the GEMM's time at the rate that was reached while it ran.
+of the engines. What is compared is the GEMM's time at the rate that was reached while it ran. Beside a GEMM that leaves
+them no room kernels do not come to their rate: they do on CUs of their own, which the GEMM then lacks.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ ALONE = "alone"
 _LONGER = 1.5  # the traffic lasts so much longer than the GEMM alone
 _IN_A_ROW = 4  # copies by which a pace is measured
 _WORKGROUPS = (1, 2, 4, 8, 16, 32)  # a peer's copy tries
+_MORE_WORKGROUPS = (64, 128)  # on CUs of its own
 ASSUMED = (
     "In the model engines take no CU and their bytes pass no L2: that they disturb a GEMM by memory and fabric only is "
     "its assumption, not a finding."
@@ -46,15 +48,21 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class Point:
-    """A GEMM, and what runs beside it: nothing, or copies by engines or kernels to so many peers."""
+    """A GEMM, and what runs beside it: nothing, or copies by engines or kernels to so many peers. ``cus``: how many CUs
+    kernels have of their own; 0: they are among the GEMM's."""
 
     scenario: Scenario
     by: str
     peers: int
+    cus: int = 0
 
     def __str__(self) -> str:
-        beside = ALONE if self.by == ALONE else f"{self.by} to {self.peers}"
+        beside = ALONE if self.by == ALONE else f"{_mover(self.by, self.cus)} to {self.peers}"
         return f"{str(self.scenario).partition('+')[0]} {beside}"
+
+
+def _mover(by: str, cus: int) -> str:
+    return f"{by} on {cus} CUs of their own" if cus else by
 
 
 class InterferenceSweep(sweep.Sweep):
@@ -68,10 +76,11 @@ class InterferenceSweep(sweep.Sweep):
         self._points: dict[Scenario, list[Point]] = {}
         self._rows: dict[Point, dict] = {}
 
-    def plan(self, scenarios: Sequence[Scenario], peers: Sequence[int]) -> list[Point]:
-        """For each GEMM: alone, then each number of peers by engines and by kernels."""
+    def plan(self, scenarios: Sequence[Scenario], peers: Sequence[int], own: Sequence[int] = ()) -> list[Point]:
+        """For each GEMM: alone, then each number of peers by engines and by kernels, these also on ``own`` CUs."""
         for scenario in scenarios:
             loaded = [Point(scenario, by, count) for count in peers for by in BY]
+            loaded += [Point(scenario, "kernels", count, cus) for count in peers for cus in own]
             self._points[scenario] = [Point(scenario, ALONE, 0), *loaded]
         return [point for points in self._points.values() for point in points]
 
@@ -143,18 +152,21 @@ class InterferenceSweep(sweep.Sweep):
                 pace, trial.alone = self._traffic_alone(stage, memory, "engines", point.peers, 1)
                 engines[point.peers] = pace
             else:
-                tries = _WORKGROUPS[::3] if self._settings.quick else _WORKGROUPS
-                times = {w: self._traffic_alone(stage, memory, "kernels", point.peers, w) for w in tries}
+                tries = [*_WORKGROUPS, *_MORE_WORKGROUPS] if point.cus else [*_WORKGROUPS]
+                tries = tries[::3] if self._settings.quick else tries
+                times = {w: self._traffic_alone(stage, memory, "kernels", point.peers, w, point.cus) for w in tries}
                 wanted = engines[point.peers]
                 trial.workgroups = min(times, key=lambda w: abs(math.log(times[w][0] / wanted)))
                 pace, trial.alone = times[trial.workgroups]
             trial.count = max(2, min(MOST, math.ceil(needed / pace)))
 
-    def _traffic_alone(self, stage: Stage, memory: Memory, by: str, peers: int, workgroups: int) -> tuple[float, float]:
+    def _traffic_alone(
+        self, stage: Stage, memory: Memory, by: str, peers: int, workgroups: int, cus: int = 0
+    ) -> tuple[float, float]:
         """Nanoseconds from copy to copy, to all peers at once, and of a copy itself."""
         with Run(stage) as run:
             (go,) = run.gate(0)
-            run.add(Traffic(run, memory, by, peers, _IN_A_ROW, go, workgroups))
+            run.add(Traffic(run, memory, by, peers, _IN_A_ROW, go, workgroups, cus))
             works, sample = run.once(stage.platform.tally())
         copies = ticks.spans_of(works, sample, COLLECTIVE)
         return ticks.elapsed(copies) / _IN_A_ROW, float(np.median([end - start for start, end in copies]))
@@ -186,11 +198,12 @@ class InterferenceSweep(sweep.Sweep):
                 "scenario": point.scenario.as_json(),
                 "by": point.by,
                 "peers": point.peers,
+                "cus": point.cus,
                 "nbytes": self._nbytes,
                 "count": trial.count,
                 "workgroups": trial.workgroups,
                 "copy_alone": trial.alone,
-                "strategy": f"{point.by} {point.peers}",
+                "strategy": f"{_mover(point.by, point.cus)} {point.peers}",
                 "variant": {},
                 "works": [list(dataclasses.astuple(work)) for work in trial.works],
                 "gpus": len(self._node.gpus),
@@ -232,8 +245,9 @@ class _Trial:
                 run.gemm(go)
             else:
                 first, second = run.gate(0, APART)
-                run.add(Traffic(run, memory, point.by, point.peers, self.count, first, max(1, self.workgroups)))
-                run.gemm(second)
+                workgroups, cus = max(1, self.workgroups), point.cus
+                run.add(Traffic(run, memory, point.by, point.peers, self.count, first, workgroups, cus))
+                run.gemm(second, range(cus, stage.gpus[0].cu_count) if cus else None)
             self._planned = {name: n + run.planned[name] for name, n in self._planned.items()}
             works, sample = run.once(self._tally)
         if point.by != ALONE:
@@ -310,7 +324,7 @@ def slowed(rows: Sequence[dict]) -> list[Slowed]:
         found.append(
             Slowed(
                 p["scenario"]["gemm"],
-                p["by"],
+                _mover(p["by"], p.get("cus", 0)),
                 p["peers"],
                 float(np.median([rate(measured, sample) for sample in measured.samples])),
                 estimate(lambda a, b: a / b, measured.part_times(GEMM), whole.part_times(GEMM)),
@@ -344,7 +358,7 @@ def figures(rows: Sequence[dict]) -> list[Figure]:
     made = []
     for gemm in dict.fromkeys(each.gemm for each in found):
         series = []
-        for by in BY:
+        for by in dict.fromkeys(s.by for s in found if s.gemm == gemm):
             points = sorted((s for s in found if (s.gemm, s.by) == (gemm, by)), key=lambda s: s.rate)
             intervals = tuple(
                 None if s.gemm_slowdown.low is None else (s.gemm_slowdown.low, s.gemm_slowdown.high) for s in points

@@ -15,8 +15,8 @@ import numpy as np
 
 from hsakit import results
 from hsakit.c3.curve import Watch
+from hsakit.collectives.streamed import wait_flags
 from hsakit.cuda.instream import Await, CopyLaunch, Mark, Pushes, Store
-from hsakit.kernels import REPORT
 
 if TYPE_CHECKING:
     from hsakit.cuda.node import CudaNode
@@ -63,7 +63,7 @@ def _sequences(places: Sequence[_Place], flags: Sequence[Any]) -> dict[str, Call
         return [p.q(completion=first), p.other.prepare(after=[first], completion=second), p.q(after=[second])]
 
     def watch(p: _Place, flag: Any) -> Any:
-        return p.q(p.gpu.kernels.latch(flag, p.memory[4096 : 4096 + REPORT.itemsize]))  # type: ignore[arg-type]
+        return p.q(wait_flags(p.gpu, flag, 1))
 
     of = places.__getitem__
     return {

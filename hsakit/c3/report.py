@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hsakit import plots
-from hsakit.c3 import interference, judged
+from hsakit.c3 import classes, interference, judged
 from hsakit.c3.figures import figures
 from hsakit.c3.heuristics import Machine
 from hsakit.c3.outcome import KIND, outcomes
@@ -50,6 +50,8 @@ def write(folder: Path | str) -> Report:
     found = outcomes(of_c3)
     machine = machine_of(of_c3)
     made, drawn = tables(of_c3, found, machine) if of_c3 else [], figures(found)
+    if of_c3:
+        made[-1:-1] = classes.tables(found)
     if disturbed:
         made.append(interference.as_table(disturbed))
         drawn += interference.figures(disturbed)

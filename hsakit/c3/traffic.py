@@ -47,12 +47,20 @@ class Memory:
 class Traffic:
     """Every GPU copies to ``peers`` others, ``count`` times each, one after the other. A part of a run.
 
-    By ``engines``: each peer has an engine of its own. By ``kernels``: each peer has a queue of its own, and each copy
-    so many ``workgroups``.
+    By ``engines``: each peer has an engine of its own. By ``kernels``: each peer has a queue of its own, on the first
+    ``cus`` CUs or, if that is 0, on all, and each copy so many ``workgroups``.
     """
 
     def __init__(
-        self, run: Run, memory: Memory, by: str, peers: int, count: int, after: After = None, workgroups: int = 1
+        self,
+        run: Run,
+        memory: Memory,
+        by: str,
+        peers: int,
+        count: int,
+        after: After = None,
+        workgroups: int = 1,
+        cus: int = 0,
     ):
         gpus, platform = run.stage.gpus, run.stage.platform
         if by not in BY or not 1 <= peers < len(gpus) or not 1 <= count <= MOST:
@@ -69,7 +77,8 @@ class Traffic:
             taken = used.take(gpus, self.ways, 1)
             used.give_back(gpus, taken)  # nobody else prepares collectives meanwhile
         for src, dst in self.ways:
-            queue = run.own(gpus[src].create_queue(_RING)) if by == "kernels" else None
+            mask = range(cus) if cus else None
+            queue = run.own(gpus[src].create_queue(_RING, cu_mask=mask)) if by == "kernels" else None
             where = f"queue to GPU {dst}" if queue else taken[src, dst][0].label
             launch = gpus[src].kernels.copy(
                 memory.targets[dst][src], memory.sources[src], workgroups=workgroups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -47,6 +48,7 @@ class Nccl:
         check_nccl("ncclCommInitAll", _lib().ncclCommInitAll(self._comms, count, ffi.new("int[]", list(range(count)))))
         driver.forget()
         self._open = True
+        atexit.register(self.close)  # its threads must not outlive the library
 
     def __enter__(self) -> Nccl:
         return self
@@ -55,8 +57,8 @@ class Nccl:
         self.close()
 
     def close(self) -> None:
-        """Destroy it. Closing twice is fine."""
-        if self._open:
+        """Destroy it, unless something hangs: that ends with the process. Closing twice is fine."""
+        if self._open and self.node.idle():
             self._open = False
             for comm in self._comms:
                 # ncclResult_t ncclCommDestroy(ncclComm_t comm)

@@ -5,8 +5,8 @@ a mark; behind it an engine pushes the rank's bytes to each peer, and then, in o
 memory. The rank's stream goes on when the flags of all peers have come, which a kernel of one warp watches: streams
 look at what they wait for every 9 us only. So a multiprocessor must have room for a warp; no byte is moved by it.
 
-There are two sets of flags, for runs in turns: a rank clears its own behind each run, and a peer that is one run ahead
-writes to the others.
+There are two sets of flags, for runs in turns: the kernel takes them down, and a peer that is one run ahead raises the
+others.
 """
 
 from __future__ import annotations
@@ -23,13 +23,18 @@ from hsakit.collectives.collective import check_buffers
 from hsakit.collectives.operation import MOVES, Operation, Where
 from hsakit.collectives.plan import Transfer, direct
 from hsakit.cuda import CudaNode
-from hsakit.cuda.instream import CopyLaunch, Mark, Pushes, Store
+from hsakit.cuda.gpu import CudaGpu
+from hsakit.cuda.instream import CopyLaunch, Mark, Pushes
 from hsakit.cuda.place import Queue
 from hsakit.ffi.errors import InvalidArgument
-from hsakit.kernels import REPORT
 from hsakit.platform import Work
 
 _WORD = 8
+
+
+def wait_flags(gpu: CudaGpu, flags: Any, count: int) -> Any:
+    """A launch that ends when the first ``count`` words of ``flags`` are not 0, and sets them to 0."""
+    return gpu.kernels.kernel("wait", "wait_flags").prepare(1, 32, {"flags": flags, "count": count})
 
 
 class StreamedCollective:
@@ -57,7 +62,6 @@ class StreamedCollective:
         for signal in self.done:
             signal.timed = False
         self._one = [self._memory(queue, [1]) for queue in queues]
-        self._reports = [self._memory(queue, [0] * (REPORT.itemsize // _WORD)) for queue in queues]
         self._turns = [self._prepare(transfers, tail) for _ in range(2)]
         self._runs = 0
         self.costs = tuple(cost for work in self._turns[0] for cost in work.costs)
@@ -82,30 +86,28 @@ class StreamedCollective:
 
     def _prepare(self, transfers: Sequence[Transfer], tail: Sequence[Work]) -> list[Work]:
         """The works of a run, in the order of their submission, with flags of their own."""
-        queues, ranks = self._queues, range(len(self._queues))
+        queues = self._queues
         flags = [self._memory(queue, [0] * len(queues)) for queue in queues]
         marks = [Mark(queue, timed=False) for queue in queues]
         works: list[Work] = [queue.prepare(mark) for queue, mark in zip(queues, marks)]
-        coming: list[list[Any]] = [[] for _ in ranks]
-        sent = [0 for _ in ranks]
+        sent, coming = ([0 for _ in queues] for _ in range(2))
         for transfer in transfers:
             src, to, gpu = transfer.src.rank, transfer.dst.rank, queues[transfer.src.rank].gpu
             copy = tuple(self._span(where, transfer.nbytes) for where in (transfer.dst, transfer.src))
             if to == src:
                 works.append(queues[src].prepare(CopyLaunch(gpu, *copy)))
                 continue
-            flag = flags[to][_WORD * src : _WORD * (src + 1)]
+            flag = flags[to][_WORD * coming[to] : _WORD * (coming[to] + 1)]
             engines = gpu.engines_to(queues[to].gpu)
             engine = engines[sent[src] % len(engines)]
             works.append(Pushes(engine, marks[src], [copy, (flag, self._one[src])]))  # type: ignore[list-item]
             sent[src] += 1
-            coming[to].append(flag)
-        for queue, found, report in zip(queues, coming, self._reports):
-            works += [queue.prepare(queue.gpu.kernels.latch(flag, report)) for flag in found]
+            coming[to] += 1
+        for queue, flag, count in zip(queues, flags, coming):
+            if count:
+                works.append(queue.prepare(wait_flags(queue.gpu, flag, count)))
         works += tail
-        for queue, found, done in zip(queues, coming, self.done):
-            works += [queue.prepare(Store(queue.gpu, flag, 0)) for flag in found]
-            works.append(queue.prepare(completion=done))
+        works += [queue.prepare(completion=done) for queue, done in zip(queues, self.done)]
         return works
 
     def _span(self, where: Where, nbytes: int) -> Any:

@@ -150,6 +150,8 @@ class Clock:
                         raise DeadlineExceeded(f"{gpu.label}: a stamp is not there within 1 s")
                 at = int(gpu.get(tick).view(np.uint64)[0])
                 low, high = max(low, at - after.since(base)), min(high, at - before.since(base))
+            before.destroy()
+            after.destroy()
         self.error = abs(high - low) / 2
         self.anchor = Anchor(base, (low + high) / 2 - self.offset)
         self._renewed = time.monotonic()

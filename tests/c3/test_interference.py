@@ -26,6 +26,13 @@ def test_copies_by_both_means_are_verified_and_counted(few):
     assert {s.by for s in slowed(rows)} == {"engines", "kernels"}
 
 
+def test_kernels_may_have_cus_of_their_own(few):
+    with InterferenceSweep(few, Settings(repeats=1, warmup=0, quick=True, deadline=30), 1025) as sweep:
+        *_, apart = rows = [sweep.run(point) for point in sweep.plan([GEMM], (1,), (8,))]
+    assert [row["error"] for row in rows] == [None] * 4 and apart["parameters"]["cus"] == 8
+    assert slowed(rows)[-1].by == "kernels on 8 CUs of their own"
+
+
 @pytest.fixture
 def beside(row):
     """A GEMM of 1000 ns alone; beside engines that move 2000 bytes in 500 ns each it takes 1100."""

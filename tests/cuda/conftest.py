@@ -30,6 +30,7 @@ NAMES = {
         "stamp": [["tick", True]],
         "empty": [],
     },
+    "wait": {"wait_flags": [["flags", True], ["count", False]]},
     "copy": {"copy": [["dst", True], ["src", True], ["nbytes", False]]},
     "wrong": {"copy": [["dst", True], ["src", True]]},
 }

@@ -8,7 +8,7 @@
 
 typedef int R;
 typedef uint64_t u64;
-enum { OK = 0, INVALID = 1, NOT_READY = 600, ILLEGAL = 700, MOST = 256 };
+enum { OK = 0, INVALID = 1, NOT_READY = 600, ILLEGAL = 700, MOST = 4096 };
 
 static double now(void) {
     struct timespec t;
@@ -39,6 +39,7 @@ static void launch(u64 kernel, const unsigned char *b) {
     const char *name = names[kernel];
     if (!strcmp(name, "stamp")) *(u64 *)word(b, 0) = ticks();
     if (!strcmp(name, "copy")) memmove((void *)word(b, 0), (void *)word(b, 8), word(b, 16));
+    if (!strcmp(name, "wait_flags")) memset((void *)word(b, 0), 0, 8 * *(unsigned *)(b + 8));
     if (!strcmp(name, "rally"))
         for (unsigned i = 0; i < 2 * *(unsigned *)(b + 20); ++i) ((u64 *)word(b, 32))[i] = ticks();
     if (!strcmp(name, "conduct")) {
@@ -52,16 +53,25 @@ static void launch(u64 kernel, const unsigned char *b) {
     }
 }
 
+static int waits(const Op *op) {
+    if (op->kind == WAIT) return *(volatile u64 *)op->a != op->b;
+    if (op->kind == WAIT_EVENT) return !*(volatile double *)op->a;
+    if (op->kind != LAUNCH) return 0;
+    volatile u64 *first = (u64 *)word(op->block, 0);
+    if (!strcmp(names[op->a], "conduct")) return *first != 0;
+    if (!strcmp(names[op->a], "latch")) return *first != word(op->block, 8);
+    if (!strcmp(names[op->a], "wait_flags"))
+        for (unsigned i = 0; i < *(unsigned *)(op->block + 8); ++i)
+            if (!first[i]) return 1;
+    return 0;
+}
 static void pump(void) {
     for (int moved = 1; moved;) {
         moved = 0;
         for (unsigned s = 0; s < stream_count; ++s)
             while (streams[s].first) {
                 Op *op = streams[s].first;
-                if (op->kind == WAIT && *(volatile u64 *)op->a != op->b) break;
-                if (op->kind == WAIT_EVENT && !*(volatile double *)op->a) break;
-                if (op->kind == LAUNCH && !strcmp(names[op->a], "latch") && *(volatile u64 *)word(op->block, 0) != word(op->block, 8)) break;
-                if (op->kind == LAUNCH && !strcmp(names[op->a], "conduct") && *(volatile u64 *)word(op->block, 0)) break;
+                if (waits(op)) break;
                 if (op->kind == WRITE) *(volatile u64 *)op->a = op->b;
                 if (op->kind == COPY) memmove((void *)op->a, (void *)op->b, op->n);
                 if (op->kind == STAMP) *(double *)op->a = now();
@@ -134,7 +144,7 @@ R cuLibraryGetKernel(u64 *k, u64 l, const char *n) {
 R cuKernelGetFunction(u64 *f, u64 k) { return *f = k, OK; }
 /* The sizes of the arguments of our kernels, a digit each. */
 static const char *SIZES[][2] = {{"stamp", "8"},         {"empty", ""},        {"rally", "884488"},
-                                 {"copy", "888"},        {"latch", "8888"},    {"conduct", "88848"},
+                                 {"copy", "888"},        {"latch", "8888"},      {"wait_flags", "84"},    {"conduct", "88848"},
                                  {"census", "84"},       {"exchange", "848488488"}};
 R cuKernelGetParamInfo(u64 k, size_t i, size_t *offset, size_t *size) {
     const char *sizes = "888444444";
