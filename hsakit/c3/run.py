@@ -194,9 +194,13 @@ class Run:
         )
         return self.add(Moved(self, self.own(made), buffers, len(self.stage.gpus), 0, f"queue of the {COLLECTIVE}"))
 
-    def engines(self, after: After = None, split: int = 1, nbytes: int | None = None) -> Moved:
-        """The collective by engines: ``split`` of them for each peer."""
+    def engines(
+        self, after: After = None, split: int = 1, nbytes: int | None = None, within: range | None = None
+    ) -> Moved:
+        """The collective by engines: ``split`` of them for each peer. What stays within a GPU by a kernel on the CUs
+        ``within``, if some are named."""
         buffers = self.buffers(nbytes)
+        queues = [self.own(gpu.create_queue(_RING, cu_mask=within)) for gpu in self.stage.gpus] if within else []
         made = engines.prepare(
             self.stage.platform,
             buffers.operation,
@@ -204,9 +208,11 @@ class Run:
             buffers.recv,
             after=by_rank(after, len(self.stage.gpus)),
             split=split,
+            within=queues,
         )
-        copies = sum(_packets(t.nbytes, split, self.stage.packet_bytes) for t in direct(buffers.operation).transfers)
-        return self.add(Moved(self, self.own(made), buffers, 0, copies, "engine"))
+        moves = [t for t in direct(buffers.operation).transfers if not within or t.src.rank != t.dst.rank]
+        copies = sum(_packets(t.nbytes, split, self.stage.packet_bytes) for t in moves)
+        return self.add(Moved(self, self.own(made), buffers, made.submissions.kernels, copies, "engine"))
 
     def buffers(self, nbytes: int | None = None) -> Buffers:
         """Those of the scenario's collective, or of one of so many bytes."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 from hsakit import gate
 from hsakit.collectives import allocation
@@ -46,19 +46,21 @@ def prepare(
     split: int = 1,
     split_from: int = SPLIT_FROM,
     order: str = "fan-out",
+    within: Sequence[Queue] = (),
 ) -> EngineCollective:
     """Prepare a collective by engines.
 
     ``form`` is ``timed``: every copy has a signal of its own and ``parts`` knows its times, and barrier-AND packets
     join them; or ``shared``: the copies that others wait for together count down one signal. ``split`` cuts transfers
-    of ``split_from`` bytes and more into as many pieces, each on another engine.
+    of ``split_from`` bytes and more into as many pieces, each on another engine. ``within``: a queue of each rank, on
+    which a kernel copies what stays within it, for platforms whose engines do not.
 
     ``order`` is ``fan-out``: copies are submitted back to back, so that the engine that starts last does so early. The
     others are to compare with: ``by-rank``, all copies of a rank before those of the next; ``stepwise``, each copy when
     the one before is complete, for which ``submit`` waits: timed, and not behind a gate.
     """
     _sweep()
-    return EngineCollective(platform, operation, send, recv, gpus, after, form, split, split_from, order)
+    return EngineCollective(platform, operation, send, recv, gpus, after, form, split, split_from, order, within)
 
 
 _lingering: list[EngineCollective] = []  # closed, and still in flight when last looked at
@@ -76,9 +78,9 @@ def _sweep() -> None:
 
 
 class _Piece:
-    """A transfer or a part of it, on its engine."""
+    """A transfer or a part of it, on its engine, or by a kernel on a queue."""
 
-    def __init__(self, transfer: Transfer, engine: CopyEngine, start: int, nbytes: int):
+    def __init__(self, transfer: Transfer, engine: Any, start: int, nbytes: int):
         self.src = transfer.src._replace(offset=transfer.src.offset + start)
         self.dst = transfer.dst._replace(offset=transfer.dst.offset + start)
         self.nbytes = nbytes
@@ -89,10 +91,16 @@ class _Piece:
         return f"{self.nbytes} B {self.src} -> {self.dst} on {self.engine.label}"
 
 
+class _ByKernel(NamedTuple):
+    """What a piece has instead of an engine's copy."""
+
+    signal: Signal
+
+
 class EngineCollective:
     """From ``prepare``; it is a ``hsakit.collectives.collective.Collective``."""
 
-    def __init__(self, platform, operation, send, recv, gpus, after, form, split, split_from, order):
+    def __init__(self, platform, operation, send, recv, gpus, after, form, split, split_from, order, within):
         if form not in FORMS:
             raise InvalidArgument(f"form {form!r} is none of {', '.join(FORMS)}")
         if split < 1 or split_from < 1:
@@ -110,6 +118,9 @@ class EngineCollective:
         check_buffers(operation, send, recv)
         self._platform = platform
         self._after = check_after(operation, after)
+        self._within = tuple(within)
+        if self._within and len(self._within) != operation.ranks:
+            raise InvalidArgument(f"within: {len(self._within)} queues for {operation.ranks} ranks")
         self._closing = ExitStack()
         self._closed = False
         try:
@@ -158,9 +169,17 @@ class EngineCollective:
 
     def _allocate_engines(self, split: int, split_from: int) -> dict[Transfer, list[_Piece]]:
         engines, transfers = allocation.of(self._platform), self.plan.transfers
-        taken = engines.take(self.gpus, dict.fromkeys(map(_way, transfers)), split)
+        taken = engines.take(self.gpus, {_way(t): None for t in transfers if not self._by_kernel(t)}, split)
         self._closing.callback(engines.give_back, self.gpus, taken)
-        return {transfer: self._cut(transfer, taken[_way(transfer)], split_from) for transfer in transfers}
+        return {
+            transfer: [_Piece(transfer, self._within[transfer.src.rank], 0, transfer.nbytes)]
+            if self._by_kernel(transfer)
+            else self._cut(transfer, taken[_way(transfer)], split_from)
+            for transfer in transfers
+        }
+
+    def _by_kernel(self, transfer: Transfer) -> bool:
+        return bool(self._within) and transfer.src.rank == transfer.dst.rank
 
     def _cut(self, transfer: Transfer, engines: tuple[CopyEngine, ...], split_from: int) -> list[_Piece]:
         if transfer.nbytes < split_from:
@@ -191,7 +210,10 @@ class EngineCollective:
                 continue
             after = [signals[group] for group in step.after] or self._entries(step)
             for piece in self._pieces[step]:
-                self._copy(piece, after, signal if shared else None)
+                if self._by_kernel(step):
+                    self._copy_within(piece, after, signal if shared else self._signal(1))
+                else:
+                    self._copy(piece, after, signal if shared else None)
             if step in last and not shared:
                 joined = pieces[last[step]]
                 self._enqueue(self._joiner(step), None, [piece.copy.signal for piece in joined], signal)
@@ -215,6 +237,13 @@ class EngineCollective:
         dst, src = self._span(piece.dst, piece.nbytes), self._span(piece.src, piece.nbytes)
         piece.copy = piece.engine.prepare(dst, src, piece.nbytes, after, signal)
         self._works.append(piece.copy)
+
+    def _copy_within(self, piece: _Piece, after: Sequence[Signal], signal: Signal) -> None:
+        dst, src = self._span(piece.dst, piece.nbytes), self._span(piece.src, piece.nbytes)
+        launch = self.gpus[piece.src.rank].kernels.copy(dst, src)
+        self._works.append(self._within[piece.src.rank].prepare(launch, after, signal))
+        self._kernels += 1
+        piece.copy = _ByKernel(signal)
 
     def _add(self, step: Sum, after: list[Signal], signal: Signal) -> None:
         rank, target = step.dst.rank, self._span(step.dst, step.nbytes)
@@ -255,7 +284,11 @@ class EngineCollective:
     @property
     def engines(self) -> tuple[CopyEngine, ...]:
         """The engine of every copy, in the order of submission."""
-        return tuple(piece.engine for transfer in self.plan.transfers for piece in self._pieces[transfer])
+        return tuple(piece.engine for piece in self._copies)
+
+    @property
+    def _copies(self) -> list[_Piece]:
+        return [p for step in self.plan.transfers if not self._by_kernel(step) for p in self._pieces[step]]
 
     # Running it
 
@@ -318,9 +351,8 @@ class EngineCollective:
 
     @property
     def submissions(self) -> Submissions:
-        """Every copy with its engine, and the kernels that add."""
-        pieces = [piece for step in self.plan.transfers for piece in self._pieces[step]]
-        copies = tuple((self.gpus[p.src.rank].index, p.engine.index, p.nbytes) for p in pieces)
+        """Every copy with its engine, and the kernels that add or copy within a rank."""
+        copies = tuple((self.gpus[p.src.rank].index, p.engine.index, p.nbytes) for p in self._copies)
         return Submissions(copies, self._kernels)
 
     # What it is, in words

@@ -33,6 +33,7 @@ def test_all_of_them_are_found_in_the_papers_order():
         "hybrid",
         "conccl_first",
         "conccl_first_rp",
+        "conccl_local",
         "nccl_base",
         "nccl_first",
     ]

@@ -327,6 +327,24 @@ def test_a_missed_deadline_says_what_is_missing(node):
                 collective.wait()
 
 
+@pytest.mark.parametrize("form", engines.FORMS)
+def test_what_stays_within_a_rank_may_be_copied_by_a_kernel(node, form):
+    operation = Operation("all-to-all", 2, 5001)
+    queues = [gpu.create_queue(64) for gpu in node.gpus[:2]]
+    with Buffers(node, operation) as buffers:
+        made = engines.prepare(node, operation, buffers.send, buffers.recv, form=form, within=queues)
+        with made as exchanged:
+            for _ in range(3):
+                buffers.run(exchanged)
+            assert exchanged.submissions.kernels == 2 and len(exchanged.submissions.copies) == 2
+            if form == "timed":
+                assert all(part.end > part.start for part in exchanged.parts) and len(exchanged.parts) == 4
+        with pytest.raises(InvalidArgument, match="within: 1 queues for 2 ranks"):
+            engines.prepare(node, operation, buffers.send, buffers.recv, within=queues[:1])
+    for queue in queues:
+        queue.close()
+
+
 def test_refusals(node):
     operation = Operation("all-gather", 1, 64)
     with Buffers(node, operation) as buffers:
