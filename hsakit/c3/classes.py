@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hsakit.c3 import taxonomy, ticks
-from hsakit.c3.outcome import Outcome, average_percent, strategies
+from hsakit.c3.metrics import percent_of_ideal
+from hsakit.c3.outcome import ALONE_ENGINES, Outcome, average_percent, strategies
 from hsakit.c3.tables import Table
 from hsakit.c3.ticks import COLLECTIVE, GEMM
 

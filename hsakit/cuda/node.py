@@ -24,9 +24,13 @@ _SIGNAL = 8 * WORDS
 
 
 class Uncounted:
-    """A tally of packets where nobody counts."""
+    """A tally of packets where nobody counts. What is counted is timed as well: clocks are bound anew before it."""
+
+    def __init__(self, node: CudaNode):
+        self._node = node
 
     def __enter__(self) -> Uncounted:
+        self._node.bind_anew()
         return self
 
     def __exit__(self, *exc) -> None:
@@ -47,7 +51,7 @@ class CudaNode:
         self._returned: list[tuple[Span, list, list[Place]]] = []
         self._garbage: deque[tuple[Any, int]] = deque()
         self._closed = False
-        self._calibrated: float | None = None  # None: not yet, or just now
+        self._calibrated = 0.0
         self.places: weakref.WeakSet[Place] = weakref.WeakSet()
         self.gpus: tuple[CudaGpu, ...] = ()
         self.gpus = tuple(CudaGpu(self, index) for index in range(driver.device_count()))
@@ -78,17 +82,18 @@ class CudaNode:
 
     def calibrate(self) -> None:
         """Bind the GPUs' clocks to the first one's anew. All must be idle."""
-        self._calibrated = None
         first = self.gpus[0]
         for gpu in self.gpus:
             gpu.timer.offset = 0.0 if gpu is first else clock.compare(first, gpu)[0]
             gpu.timer.bind()
         self._calibrated = time.monotonic()
 
-    def freshen(self) -> None:
-        """Before a run is timed: bind the clocks anew if that was long ago. While anything runs that has to wait."""
-        if self._calibrated is not None and time.monotonic() - self._calibrated > _DRIFTS and self.idle():
+    def bind_anew(self) -> None:
+        """Before a run is timed: calibrate, if that was long ago and nothing runs."""
+        if time.monotonic() - self._calibrated > _DRIFTS and self.idle():
             self.calibrate()
+
+    def freshen(self) -> None:
         for gpu in self.gpus:
             if "timer" in vars(gpu):
                 gpu.timer.freshen()
@@ -175,7 +180,7 @@ class CudaNode:
 
     def tally(self) -> Any:
         """Nobody counts packets here."""
-        return Uncounted()
+        return Uncounted(self)
 
 
 def _nccl_version() -> str:

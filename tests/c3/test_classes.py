@@ -29,6 +29,8 @@ def test_means_are_by_class_and_by_collective(rows, row):
         ["all", "2"],
     ]
     assert line(table, "C-long")["c3_base"] == "-"
+    assert line(table, "C-long")["engines, nothing slowed"] == "-"  # engines alone were not measured
+    assert line(table, "G-long")["engines, nothing slowed"] == "100.0"
     assert line(table, "C-long")["conccl"] == "200.0 [200.0, 200.0]"  # S is 2, the ideal 1.5
     mean = (100 * (10 / 6.5 - 1) / (4 / 6) + 200) / 2
     assert line(table, "all")["conccl"].startswith(f"{mean:.1f} ")

@@ -34,6 +34,7 @@ def test_all_of_them_are_found_in_the_papers_order():
         "conccl_first",
         "conccl_first_rp",
         "conccl_local",
+        "conccl_longer",
         "nccl_base",
         "nccl_first",
     ]
