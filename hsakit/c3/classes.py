@@ -36,11 +36,26 @@ def by_class(found: Sequence[Outcome]) -> Table:
     for group, chosen in groups.items():
         if chosen:
             means = [average_percent(chosen, name) for name in names]
-            lines.append([group, str(len(chosen)), *("-" if m is None else m.show(".1f") for m in means)])
+            cells = ("-" if m is None else m.show(".1f") for m in means)
+            lines.append([group, str(len(chosen)), *cells, _bound(chosen)])
     note = (
-        "The class is by the isolated times: which is longer, the GEMM or the collective of the library compared with."
+        "The class is by the isolated times: which is longer, the GEMM or the collective of the library compared with. "
+        "The last column is what engines would reach if GEMM and copies took as long together as each alone."
     )
-    return Table("classes", "Average per cent of ideal by class", ("class", "scenarios", *names), lines, note)
+    headers = ("class", "scenarios", *names, "engines, nothing slowed")
+    return Table("classes", "Average per cent of ideal by class", headers, lines, note)
+
+
+def _bound(chosen: Sequence[Outcome]) -> str:
+    found = []
+    for outcome in chosen:
+        if ALONE_ENGINES not in outcome.rows:
+            return "-"
+        gemm, collective, engines = (
+            float(np.median(times)) for times in (outcome.gemm, outcome.collective, outcome.rows[ALONE_ENGINES].times)
+        )
+        found.append(percent_of_ideal(gemm, collective, max(gemm, engines)))
+    return f"{np.mean(found):.1f}"
 
 
 def losses(found: Sequence[Outcome]) -> Table:

@@ -288,9 +288,7 @@ PLANTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "plant", [pytest.param(name, marks=marks_of(planted[0])) for name, planted in PLANTS.items()]
-)
+@pytest.mark.parametrize("plant", [pytest.param(name, marks=marks_of(planted[0])) for name, planted in PLANTS.items()])
 def test_a_planted_mistake_is_named_by_the_compiler(plant, cc, tmp_path):
     module, right, wrong, named = PLANTS[plant]
     text = declarations(module)
