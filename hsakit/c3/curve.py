@@ -33,7 +33,8 @@ DEVICE_FROM = 1 << 18  # bytes of a block from which on the GPUs fill and compar
 _SETTLED = 2e-4  # seconds: what was submitted has reached the GPUs
 _WORKGROUPS = (1, 4, 16, 64)
 _LOOKS = 1 << 22  # of the kernel that holds: seconds
-IN_STREAM = ("nccl", "streamed")  # run in the rank's own stream
+WINDOWED = {"nccl windows": nccl.DEFAULT_CTAS, "nccl zero CTA": nccl.ZERO_CTA}  # NCCL's on memory of its own
+IN_STREAM = ("nccl", "streamed", *WINDOWED)  # run in the rank's own stream
 
 
 def implementations(node: CudaNode) -> dict[str, Callable[..., Any]]:
@@ -43,6 +44,8 @@ def implementations(node: CudaNode) -> dict[str, Callable[..., Any]]:
         "streamed": lambda o, s, r, after, queues, tail: StreamedCollective(node, o, s, r, queues, tail),
         "engines": lambda *a, after, queues, tail: _untimed(engines.prepare(node, *a, after=after, form="shared")),
     }
+    for label, policy in WINDOWED.items() if nccl.has_windows() else ():
+        made[label] = lambda *a, after, queues, tail, of=policy: nccl.of(node, of).prepare(*a, queues=queues, tail=tail)
     for count in _WORKGROUPS:
         made[f"kernels {count}"] = lambda *a, after, queues, tail, n=count: kernels.prepare(
             node, *a, after=after, workgroups=n
@@ -71,24 +74,31 @@ def _measure(node: CudaNode, name: str, size: int, repeats: int, warmup: int, de
     samples: dict[str, list] = {}
     errors: dict[str, str] = {}
     with ExitStack() as closing:
-        buffers = closing.enter_context(Buffers(node, operation, device_from=DEVICE_FROM))
+        plain = closing.enter_context(Buffers(node, operation, device_from=DEVICE_FROM))
         gate = closing.enter_context(node.create_signal(0))
         watches = {}
         for label, prepare in implementations(node).items():
+            if label in WINDOWED:
+                memory = closing.enter_context(nccl.Symmetric(nccl.of(node, WINDOWED[label])))
+                buffers = Buffers(node, operation, gpus=memory.gpus, device_from=DEVICE_FROM)  # type: ignore[arg-type]
+                memory.register()
+            else:
+                buffers = plain
             queues = [closing.enter_context(gpu.create_queue(64)) for gpu in node.gpus]
             after = [[gate]] * ranks
             watch = watches[label] = closing.enter_context(Watch(node, gate, queues))
             made = prepare(operation, buffers.send, buffers.recv, after=after, queues=queues, tail=[*watch.marks])
             watch.take(closing.enter_context(made), label not in IN_STREAM)
+            watch.buffers = buffers
             samples[label] = []
         for number in range(warmup + repeats):
             for label, watch in watches.items():
                 if label in errors:
                     continue
                 try:
-                    buffers.prepare(watch.collective, deadline)
+                    watch.buffers.prepare(watch.collective, deadline)
                     taken = watch.once(deadline, held=number > 0)
-                    buffers.check(watch.collective, deadline)
+                    watch.buffers.check(watch.collective, deadline)
                     if number >= warmup:
                         samples[label].append(taken)
                 except HsakitError as wrong:
@@ -121,6 +131,7 @@ class Watch:
     """Works between two events on a stream of each rank."""
 
     collective: Any
+    buffers: Buffers  # of the collective
 
     def __init__(self, node: CudaNode, gate: Any, queues: list):
         self._gate, self._queues = gate, queues
@@ -187,7 +198,13 @@ def table(rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
     for (name, size), found in lines.items():
         tried = {label: t for label, t in found.items() if label.startswith("kernels")}
         best = min(tried, key=lambda label: tried[label]) if tried else ""
-        chosen = {"streamed": "", "engines": "", best: best.removeprefix("kernels"), "nccl": ""}
+        chosen = {
+            "streamed": "",
+            "engines": "",
+            best: best.removeprefix("kernels"),
+            "nccl": "",
+            **dict.fromkeys(WINDOWED, ""),
+        }
         times = [found.get(label) for label in chosen]
         line = [name, format_size(size)]
         line += [
@@ -196,6 +213,8 @@ def table(rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
         line += [f"{times[0][1]:.1f}" if times[0] else "", f"{times[3][1]:.1f}" if times[3] else ""]
         line += [f"{t[0] / times[3][0]:.2f}" if t and times[3] else "" for t in times[:3]]
         made.append(line)
-    headers = "operation,output,engines us,engines without a kernel us,kernels us (workgroups),NCCL us"
-    headers += ",engines least us,NCCL least us,engines/NCCL,without a kernel/NCCL,kernels/NCCL"
+    headers = (
+        "operation,output,engines us,engines without a kernel us,kernels us (workgroups),NCCL us,NCCL on windows us"
+    )
+    headers += ",NCCL without CTAs us,engines least us,NCCL least us,engines/NCCL,without a kernel/NCCL,kernels/NCCL"
     return headers.split(","), made

@@ -11,13 +11,18 @@ from weakref import WeakKeyDictionary
 from hsakit.collectives.collective import After, Part, check_after, check_buffers, ranks_of
 from hsakit.collectives.operation import Operation, Where
 from hsakit.cuda import CudaNode, driver
+from hsakit.cuda.gpu import CudaGpu
+from hsakit.cuda.memory import Buffer
 from hsakit.cuda.place import Queue
 from hsakit.cuda.signal import Signal
 from hsakit.ffi import loader
 from hsakit.ffi._nccl import ffi
-from hsakit.ffi.errors import InvalidArgument, check_nccl
+from hsakit.ffi.errors import InvalidArgument, LibraryNotFound, check_nccl
 from hsakit.platform import Work
 
+ZERO_CTA, DEFAULT_CTAS = 2, 0  # NCCL_CTA_POLICY_ZERO, NCCL_CTA_POLICY_DEFAULT
+_SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
+_UNDEFINED, _MAGIC = -(1 << 31), 0xCAFEBEEF  # of NCCL_CONFIG_INITIALIZER
 _BYTE = ffi.dlopen(None).ncclUint8
 
 
@@ -25,30 +30,88 @@ def _lib() -> Any:
     return loader.nccl().lib
 
 
-_communicators: WeakKeyDictionary[CudaNode, Nccl] = WeakKeyDictionary()
+_communicators: WeakKeyDictionary[CudaNode, dict[int | None, Nccl]] = WeakKeyDictionary()
 
 
-def of(platform: Any) -> Nccl:
+def of(platform: Any, policy: int | None = None) -> Nccl:
     """The communicator of a platform, made when first asked for. InvalidArgument where NCCL cannot run."""
     if not isinstance(platform, CudaNode):
         raise InvalidArgument("NCCL runs on GPUs of NVIDIA's only")
-    if platform not in _communicators:
-        _communicators[platform] = Nccl(platform)
-    return _communicators[platform]
+    made = _communicators.setdefault(platform, {})
+    if policy not in made:
+        made[policy] = Nccl(platform, policy)
+    return made[policy]
+
+
+def has_windows() -> bool:
+    """Whether this NCCL (2.28 or later) has collectives by engines, between windows."""
+    try:
+        return all(map(loader.nccl().has, ("ncclCommWindowRegister", "ncclAlltoAll")))
+    except LibraryNotFound:
+        return False
 
 
 class Nccl:
-    """A communicator of all GPUs of a node."""
+    """A communicator of all GPUs of a node. ``policy``: how many multiprocessors its kernels take, as NCCL's header has
+    it; ``ZERO_CTA`` lets engines do what they can, between windows (``Symmetric``)."""
 
-    def __init__(self, node: CudaNode):
+    def __init__(self, node: CudaNode, policy: int | None = None):
         self.node = node
+        self.windowed = policy is not None
         count = len(node.gpus)
         self._comms = ffi.new("ncclComm_t[]", count)
-        # ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist)
-        check_nccl("ncclCommInitAll", _lib().ncclCommInitAll(self._comms, count, ffi.new("int[]", list(range(count)))))
+        if policy is None:
+            # ncclResult_t ncclCommInitAll(ncclComm_t* comm, int ndev, const int* devlist)
+            status = _lib().ncclCommInitAll(self._comms, count, ffi.new("int[]", list(range(count))))
+            check_nccl("ncclCommInitAll", status)
+        else:
+            self._init(policy)
         driver.forget()
         self._open = True
         atexit.register(self.close)  # its threads must not outlive the library
+
+    def _init(self, policy: int) -> None:
+        lib, name, version = _lib(), ffi.new("ncclUniqueId *"), ffi.new("int *")
+        # ncclResult_t ncclGetVersion(int *version)
+        check_nccl("ncclGetVersion", lib.ncclGetVersion(version))
+        # ncclResult_t ncclGetUniqueId(ncclUniqueId* uniqueId)
+        check_nccl("ncclGetUniqueId", lib.ncclGetUniqueId(name))
+        fields = [field for field, kind in ffi.typeof("ncclConfig_t").fields if kind.type.cname == "int"]
+        config = ffi.new("ncclConfig_t *", dict.fromkeys(fields, _UNDEFINED))
+        config.size, config.magic, config.version = ffi.sizeof("ncclConfig_t"), _MAGIC, version[0]
+        config.CTAPolicy = policy
+        # ncclResult_t ncclGroupStart(void)
+        check_nccl("ncclGroupStart", lib.ncclGroupStart())
+        for rank, gpu in enumerate(self.node.gpus):
+            driver.enter(gpu.context)
+            # ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank,
+            #     ncclConfig_t* config)
+            status = lib.ncclCommInitRankConfig(self._comms + rank, len(self.node.gpus), name[0], rank, config)
+            driver.forget()
+            check_nccl("ncclCommInitRankConfig", status)
+        # ncclResult_t ncclGroupEnd(void)
+        check_nccl("ncclGroupEnd", lib.ncclGroupEnd())
+
+    def register(self, buffers: Sequence[Buffer]) -> list[int]:
+        """Make a window of a buffer of each rank, as large as the others; of each rank its handle."""
+        windows = ffi.new("ncclWindow_t[]", len(buffers))
+        check_nccl("ncclGroupStart", _lib().ncclGroupStart())
+        for rank, buffer in enumerate(buffers):
+            # ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win,
+            #     int winFlags)
+            status = _lib().ncclCommWindowRegister(
+                self._comms[rank], buffer.address, buffer.nbytes, windows + rank, _SYMMETRIC
+            )
+            check_nccl("ncclCommWindowRegister", status)
+        check_nccl("ncclGroupEnd", _lib().ncclGroupEnd())
+        driver.forget()
+        return list(windows)
+
+    def deregister(self, windows: Sequence[int]) -> None:
+        for comm, window in zip(self._comms, windows):
+            # ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
+            check_nccl("ncclCommWindowDeregister", _lib().ncclCommWindowDeregister(comm, window))
+        driver.forget()
 
     def __enter__(self) -> Nccl:
         return self
@@ -93,6 +156,11 @@ class Nccl:
                 check_nccl("ncclAllGather", lib.ncclAllGather(src, to, n, _BYTE, comm, stream))
                 continue
             src = send[rank].address
+            if self.windowed:
+                # ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count,
+                #     ncclDataType_t datatype, ncclComm_t comm, cudaStream_t stream)
+                check_nccl("ncclAlltoAll", lib.ncclAlltoAll(src, to, n, _BYTE, comm, stream))
+                continue
             for peer in range(operation.ranks):
                 # ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer,
                 #     ncclComm_t comm, cudaStream_t stream); ncclRecv likewise
@@ -101,6 +169,65 @@ class Nccl:
         # ncclResult_t ncclGroupEnd(void)
         check_nccl("ncclGroupEnd", lib.ncclGroupEnd())
         driver.forget()
+
+
+class Symmetric:
+    """The GPUs of a node with memory of NCCL's, which it can reach as windows: ``gpus`` are for ``Buffers``.
+
+    All ranks allocate alike; ``register`` then makes windows of what they allocated.
+    """
+
+    def __init__(self, nccl: Nccl):
+        self._nccl = nccl
+        self.gpus = [_WithWindows(gpu) for gpu in nccl.node.gpus]
+        self._windows: list[list[int]] = []
+
+    def __enter__(self) -> Symmetric:
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+    def register(self) -> None:
+        self._windows += [self._nccl.register(alike) for alike in zip(*(gpu.made for gpu in self.gpus))]
+
+    def close(self) -> None:
+        """Free all of it. Nothing may be in flight."""
+        while self._windows:
+            self._nccl.deregister(self._windows.pop())
+        for gpu in self.gpus:
+            while gpu.made:
+                # ncclResult_t ncclMemFree(void *ptr)
+                check_nccl("ncclMemFree", _lib().ncclMemFree(gpu.made.pop().address))
+        driver.forget()
+
+
+class _WithWindows:
+    """A GPU, but for what it allocates."""
+
+    def __init__(self, gpu: CudaGpu):
+        self._gpu = gpu
+        self.made: list[Buffer] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._gpu, name)
+
+    def allocate(self, nbytes: int, kind: str = "coarse") -> Buffer:
+        gpu, out = self._gpu, ffi.new("hsakit_address *")
+        driver.enter(gpu.context)
+        # ncclResult_t ncclMemAlloc(void** ptr, size_t size)
+        status = _lib().ncclMemAlloc(out, nbytes)
+        driver.forget()
+        check_nccl("ncclMemAlloc", status)
+        self.made.append(Buffer(gpu, _Held(gpu, out[0]), nbytes, gpu.node.gpus))  # type: ignore[arg-type]
+        return self.made[-1]
+
+
+class _Held:
+    """An allocation that its owner frees."""
+
+    def __init__(self, gpu: CudaGpu, raw: int):
+        self.node, self.agent, self.raw = gpu.node, gpu, raw
 
 
 class NcclCollective:

@@ -18,9 +18,35 @@ typedef enum {
     ncclUint8 = 1
 } ncclDataType_t;
 
+typedef struct {
+    char internal[128];
+} ncclUniqueId;
+
+typedef struct ncclConfig_v22800 {
+    size_t size;
+    unsigned int magic;
+    unsigned int version;
+    int blocking;
+    int cgaClusterSize;
+    int minCTAs;
+    int maxCTAs;
+    const char *netName;
+    int splitShare;
+    int trafficClass;
+    const char *commName;
+    int collnetEnable;
+    int CTAPolicy;
+    int shrinkShare;
+    int nvlsCTAs;
+    int nChannelsPerNetPeer;
+    int nvlinkCentricSched;
+} ncclConfig_t;
+
 const char *ncclGetErrorString(ncclResult_t result);
 ncclResult_t ncclGetVersion(int *version);
 ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist);
+ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclMemAlloc(hsakit_address *ptr, size_t size);
 ncclResult_t ncclMemFree(hsakit_address ptr);
