@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -174,7 +174,7 @@ class Nccl:
 class Symmetric:
     """The GPUs of a node with memory of NCCL's, which it can reach as windows: ``gpus`` are for ``Buffers``.
 
-    All ranks allocate alike; ``register`` then makes windows of what they allocated.
+    All ranks allocate alike; ``register`` then makes windows of that. What is allocated later is plain memory.
     """
 
     def __init__(self, nccl: Nccl):
@@ -189,6 +189,8 @@ class Symmetric:
         self.close()
 
     def register(self) -> None:
+        for gpu in self.gpus:
+            gpu.allocate = gpu.plain
         self._windows += [self._nccl.register(alike) for alike in zip(*(gpu.made for gpu in self.gpus))]
 
     def close(self) -> None:
@@ -208,11 +210,13 @@ class _WithWindows:
     def __init__(self, gpu: CudaGpu):
         self._gpu = gpu
         self.made: list[Buffer] = []
+        self.plain = gpu.allocate
+        self.allocate: Callable[..., Buffer] = self._allocate
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._gpu, name)
 
-    def allocate(self, nbytes: int, kind: str = "coarse") -> Buffer:
+    def _allocate(self, nbytes: int, kind: str = "coarse") -> Buffer:
         gpu, out = self._gpu, ffi.new("hsakit_address *")
         driver.enter(gpu.context)
         # ncclResult_t ncclMemAlloc(void** ptr, size_t size)
