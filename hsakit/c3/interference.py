@@ -158,7 +158,8 @@ class InterferenceSweep(sweep.Sweep):
                 wanted = engines[point.peers]
                 trial.workgroups = min(times, key=lambda w: abs(math.log(times[w][0] / wanted)))
                 pace, trial.alone = times[trial.workgroups]
-            trial.count = max(2, min(MOST, math.ceil(needed / pace)))
+            lacking = stage.gpus[0].cu_count / (stage.gpus[0].cu_count - point.cus)  # the GEMM takes longer by that
+            trial.count = max(2, min(MOST, math.ceil(needed * lacking / pace)))
 
     def _traffic_alone(
         self, stage: Stage, memory: Memory, by: str, peers: int, workgroups: int, cus: int = 0
