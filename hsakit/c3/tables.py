@@ -149,7 +149,7 @@ def scenarios(found: Sequence[Outcome], machine: Machine | None) -> Table:
                 o.scenario["collective"],
                 format_size(o.scenario["nbytes"]),
                 us(o.rows["gemm"].times),
-                us(o.rows["kernels"].times),
+                us(o.collective),
                 us(o.rows["engines"].times) if "engines" in o.rows else "-",
                 o.ideal.show(".3f"),
                 f"{o.duration.label}, {_median(o.gemm) / _median(o.collective):.3f}",
