@@ -56,9 +56,8 @@ def write(folder: Path | str) -> Report:
         made.append(interference.as_table(disturbed))
         drawn += interference.figures(disturbed)
     if machine:
-        complete = [outcome for outcome in found if outcome.complete]
-        slowdowns = judged.table_of(complete, machine)
-        if any((judgements := judged.judge(complete, slowdowns, machine)).values()):
+        slowdowns = judged.table_of(found, machine)
+        if any((judgements := judged.judge(found, slowdowns, machine)).values()):
             made.insert(-1, judged.as_table(judgements, slowdowns))
             slowdowns.save(folder / SLOWDOWNS)
     for table in made:

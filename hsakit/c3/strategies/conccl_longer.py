@@ -7,10 +7,11 @@ from hsakit.c3.ticks import COLLECTIVE, GEMM
 
 class ConcclLonger(Strategy):
     name, place, usual = "conccl_longer", 13, False
+    needs = ALONE_GEMM, ALONE_ENGINES
 
     def order(self, facts) -> tuple[str, str]:
-        gemm, engines = (facts.times.get(name, 0.0) for name in (ALONE_GEMM, ALONE_ENGINES))
-        return (COLLECTIVE, GEMM) if engines > gemm else (GEMM, COLLECTIVE)
+        copies_first = facts.alone(ALONE_ENGINES) > facts.alone(ALONE_GEMM)
+        return (COLLECTIVE, GEMM) if copies_first else (GEMM, COLLECTIVE)
 
     def describe(self, facts):
         order = self.order(facts)
