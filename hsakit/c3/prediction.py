@@ -168,10 +168,13 @@ def memory_bound(scenario: Scenario, machine: Machine) -> bool:
     return scenario.intensity < machine.flops / machine.bandwidth
 
 
-def engines_a_peer(nbytes: int, gpus: int, engines: int, smallest: int = 8 << 20) -> int:
-    """Over how many engines to split the copy to each peer: as many as there are for each, while a piece is at least
-    ``smallest`` bytes (below, starting another engine costs more than it moves)."""
-    peers = gpus - 1
-    available = max(1, engines // peers)
+def engines_a_peer(collective: str, nbytes: int, gpus: int, engines: int, smallest: int = 8 << 20) -> int:
+    """Over how many engines to split each copy: as many as there are for each, while a piece is at least ``smallest``
+    bytes (below, starting another engine costs more than it moves).
+
+    An all-to-all has a copy within the GPU too. Where its pieces find no engine of their own, they wait for another's,
+    and take as long again as a link's: with two pieces on 14 engines, half as long as the whole collective."""
+    copies = gpus if collective == "all-to-all" else gpus - 1
+    available = max(1, engines // copies)
     shard = nbytes // gpus
     return max(1, min(available, math.floor(shard / smallest)))

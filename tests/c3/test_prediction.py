@@ -82,8 +82,13 @@ def test_only_a_memory_bound_gemm_gives_cus_away_to_thrash_less():
 
 
 def test_engines_are_shared_out_while_pieces_are_large():
-    assert engines_a_peer(448 << 20, 8, 14) == 2
-    assert engines_a_peer(64 << 20, 8, 14) == 1
-    assert engines_a_peer(448 << 20, 8, 7) == 1
-    assert engines_a_peer(448 << 20, 2, 14) == 14
-    assert engines_a_peer(100, 8, 14) == 1
+    assert engines_a_peer("all-gather", 448 << 20, 8, 14) == 2
+    assert engines_a_peer("all-gather", 64 << 20, 8, 14) == 1
+    assert engines_a_peer("all-gather", 448 << 20, 8, 7) == 1
+    assert engines_a_peer("all-gather", 448 << 20, 2, 14) == 14
+    assert engines_a_peer("all-gather", 100, 8, 14) == 1
+
+
+def test_what_stays_within_a_gpu_needs_an_engine_too():
+    assert engines_a_peer("all-to-all", 448 << 20, 8, 14) == 1
+    assert engines_a_peer("all-to-all", 448 << 20, 8, 16) == 2

@@ -29,7 +29,7 @@ class ConcclTuned(Strategy):
             facts.alone(ALONE_ENGINES),
             THRASHING,
         )
-        split = engines_a_peer(scenario.nbytes, facts.gpus, facts.engines)
+        split = engines_a_peer(scenario.collective, scenario.nbytes, facts.gpus, facts.engines)
         return {"engines_a_peer": split, "idle_cus": removed.cus}
 
     def enqueue(self, run, facts):
