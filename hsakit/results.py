@@ -45,6 +45,7 @@ ENVIRONMENT = (
     "NCCL_NVLS_ENABLE",
     "HSAKIT_GEMM",
     "HSAKIT_NODE_FILE",
+    "HSAKIT_SOFTGPU_MODEL",
 )
 
 _FIELDS: dict[str, type | tuple[type, ...]] = {

@@ -10,6 +10,7 @@ from hsakit.collectives import Buffers, Collective, kernels
 from hsakit.collectives.operation import REDUCTIONS, Operation
 from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
 from hsakit.gate import Gate
+from hsakit.kernels import Kernels
 
 
 @pytest.fixture(params=kernels.ALGORITHMS)
@@ -104,6 +105,15 @@ def test_a_cu_mask_and_the_packets_of_the_plan(node, algorithm):
             if tally.counted is not None:
                 totals = tally.totals()
                 assert (totals["aql_dispatch"], totals["sdma_copy"]) == (len(collective.parts), 0)
+
+
+def test_a_cu_holds_one_of_its_workgroups(node, monkeypatch):
+    """Crowded on the few CUs that a GEMM leaves first, they would not fill the links for as long as they run."""
+    made, exchange = [], Kernels.exchange
+    monkeypatch.setattr(Kernels, "exchange", lambda *a, **b: made.append(exchange(*a, **b)) or made[-1])
+    operation = Operation("all-to-all", 2, 16)
+    with Buffers(node, operation) as buffers, kernels.prepare(node, operation, buffers.send, buffers.recv):
+        assert [node.gpus[rank].workgroups_a_cu(launch) for rank, launch in enumerate(made)] == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["all-gather", "all-reduce", "all-to-all"])
