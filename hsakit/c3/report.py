@@ -103,8 +103,8 @@ def _head(rows: Sequence[dict]) -> list[str]:
         lines.append("Environment: " + ", ".join(f"{k}={v}" for k, v in one["environment"].items()) + ".")
     if any(row["clock"] == "model" for row in rows):
         lines.append(
-            "Modelled times have one sample: identical samples would be no dispersion. Unless the environment names other "
-            "constants, those of the model were calibrated on the paper's averages: to be near them proves nothing."
+            "Modelled times have one sample: identical samples would be no dispersion. Unless the environment names "
+            "other constants, those of the model were calibrated on the paper's averages: nearness proves nothing."
         )
     return [*lines, _ORDER]
 

@@ -34,8 +34,8 @@ _A_WORKGROUP = 16384  # bytes that are worth one more
 _SMALLEST_SLICE = 1024
 _FREE = 1 << 62  # in a flag or counter: whoever waits for it goes on
 # LDS that nobody uses: with what the kernel declares more than half of a CU's (64 KiB on CDNA), so that a CU holds one
-# workgroup, as of the libraries' collectives. Several that crowd on the first CUs a GEMM leaves stay there to the end, and
-# then a few CUs have to ask for all that the links could carry.
+# workgroup, as of the libraries' collectives. Several that crowd on the first CUs a GEMM leaves stay there to the end,
+# and then a few CUs have to ask for all that the links could carry.
 _ALONE = 32 << 10
 _QUEUE = 64  # packets: more than those of a rank's run
 _SHOWN = 8  # of what is missing
