@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ FORMATS = (".png", ".svg")
 _ROW = 10  # groups of bars in a row of axes: more would be too thin to read
 _WIDE = 11.0  # inches
 _CAPTION, _LEGEND = 180, 165  # characters a line
+_TICKS = 16  # names along a logarithmic axis at most
 _STROKES = (("-", True), ("--", False), (":", True), ("-.", False))  # and whether its markers are filled
 
 
@@ -173,7 +174,9 @@ def _lines(axes, figure: Figure) -> None:
             )  # fmt: skip
     if figure.log_x:
         axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda value, _: figure.words(value))
+        ticks = _apart(x for series in figure.series for x in series.x)
+        axes.set_xticks(ticks, [figure.words(x) for x in ticks])
+        axes.minorticks_off()
     if figure.log_y:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -184,6 +187,17 @@ def _lines(axes, figure: Figure) -> None:
     else:
         axes.set_ylim(*_limits(figure))
     axes.set_xlabel(figure.x)
+
+
+def _apart(values: Iterable[float]) -> list[float]:
+    """Those of them that have room for their names along a logarithmic axis."""
+    found = sorted(value for value in set(values) if value > 0)
+    room = (found[-1] / found[0]) ** (1 / _TICKS) if found else 1.0
+    chosen: list[float] = []
+    for value in found:
+        if not chosen or value >= chosen[-1] * room:
+            chosen.append(value)
+    return chosen
 
 
 def _color(number: int) -> str:

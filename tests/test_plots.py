@@ -39,3 +39,10 @@ def test_several_figures_are_one_picture(tmp_path):
         plots.draw([LINES, BARS, HEAT], tmp_path / name)
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text() and "<svg" in text and "Date" not in text
+
+
+def test_names_along_an_axis_have_room():
+    sizes = [4096 << 2 * i for i in range(10)]
+    assert plots._apart([*sizes, (1 << 20) + 8, 0]) == sizes
+    assert len(plots._apart(range(8, 305, 8))) <= plots._TICKS + 1
+    assert plots._apart([]) == [] and plots._apart([5, 5]) == [5]
