@@ -1,4 +1,5 @@
-"""GEMMs of ours and cuBLASLt's on all multiprocessors of a GPU, and with some taken away; every result verified."""
+"""GEMMs of ours and cuBLASLt's on all multiprocessors of a GPU, and with some taken away; every result verified. A
+census in the same queue shows on how many its workgroups run."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from hsakit.c3.scenario import of_gemm
 from hsakit.cuda.cublaslt import CublasLt
 from hsakit.ffi.errors import HsakitError
 from hsakit.gemm import FORMATS, TILES, GemmError
-from hsakit.kernels import MISMATCH, NOWHERE, Kernels
+from hsakit.kernels import MISMATCH, NOWHERE, PLACE, Kernels
 from hsakit.pattern import Pattern
 
 if TYPE_CHECKING:
@@ -63,8 +64,11 @@ def _measure(node: CudaNode, load: Any, taken: Sequence[int], repeats: int) -> I
             done = closing.enter_context(node.create_signal(0))
             works = {label: queue.prepare(launch, completion=done) for label, launch in launches.items()}
             spoil, compare = queue.prepare(wrong), queue.prepare(check)
+            seen = _census(gpu, queue)
             samples: dict[str, list] = {label: [] for label in works}
             errors: dict[str, str] = {}
+            if seen != queue.sms:
+                errors = dict.fromkeys(works, f"workgroups ran on {seen} multiprocessors, {queue.sms} were granted")
             for number in range(_WARMUP + repeats):
                 for label, work in works.items():
                     if label in errors:
@@ -89,13 +93,29 @@ def _measure(node: CudaNode, load: Any, taken: Sequence[int], repeats: int) -> I
                     f"{KIND} {s} {label} of {queue.sms}",
                     clock=node.clock,
                     versions=results.versions(**node.versions),
-                    parameters={"gemm": str(s), "flops": s.flops, "by": label, "cus": queue.sms, "taken": away},
+                    parameters={
+                        "gemm": str(s),
+                        "flops": s.flops,
+                        "by": label,
+                        "cus": queue.sms,
+                        "taken": away,
+                        "seen": seen,
+                    },
                     samples=samples[label],
                     verified="none" if label in errors else "full",
                     launch="host",
                     packets={"planned": {}, "counted": None},
                     error=errors.get(label),
                 )
+
+
+def _census(gpu: Any, queue: Any) -> int:
+    """The multiprocessors that workgroups of a queue run on."""
+    workgroups = 16 * gpu.cu_count
+    with gpu.allocate(workgroups * PLACE.itemsize) as places:
+        queue.prepare(gpu.kernels.census(places, workgroups, naps=4)).submit()
+        queue.drain()
+        return len(np.unique(gpu.get(places).view(PLACE)["hw_id"]))
 
 
 def _copy(content: np.ndarray, view: np.ndarray) -> None:
@@ -121,10 +141,11 @@ def table(rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
                 p["gemm"],
                 p["by"],
                 str(p["cus"]),
+                str(p["seen"]),
                 f"{t / 1e3:.1f}",
                 f"{p['flops'] / t / 1e3:.0f}",
                 f"{t / whole:.3f}" if whole else "",
                 f"{t / other:.2f}" if other else "",
             ]
         )
-    return ["gemm", "by", "SMs", "us", "TFLOP/s", "over all SMs", "over cuBLASLt"], made
+    return ["gemm", "by", "SMs", "seen", "us", "TFLOP/s", "over all SMs", "over cuBLASLt"], made
