@@ -361,7 +361,7 @@ def _interference_options(commands) -> None:
     add("--gemm", metavar="TYPE:MxNxK", type=_checked(parse_gemm), nargs="+", default=[], help=f"default {default}")
     add("--peers", metavar="LIST", type=_checked(parse_numbers), help="to how many each GPU copies (default 1-7)")
     add("--cus", metavar="LIST", type=_checked(parse_numbers), help="kernels on so many CUs of their own, too")
-    add("--size", metavar="SIZE", type=_checked(parse_size), help="of one copy (default 64M)")
+    add("--size", metavar="SIZE", type=_checked(parse_size), help="of one copy (default 256M)")
     _add_provider(add, "--gemm-by")
     _execution(add)
 
@@ -369,7 +369,7 @@ def _interference_options(commands) -> None:
 def _interference(arguments) -> int:
     sampled = _sampled(arguments)
     products = arguments.gemm or [parse_gemm(text) for text in (_QUICK_DISTURBED if arguments.quick else _DISTURBED)]
-    size = arguments.size or (20_000 if arguments.quick else 64 << 20)
+    size = arguments.size or (20_000 if arguments.quick else 256 << 20)
     folder = Path(arguments.out) if arguments.out and not arguments.serve else None
     with open_node(arguments.node) as node:
         most = len(node.gpus) - 1

@@ -19,7 +19,7 @@ def test_copies_by_both_means_are_verified_and_counted(few):
     assert [row["error"] for row in rows] == [None] * 3 and {row["verified"] for row in rows} == {"full"}
     assert [row["parameters"]["by"] for row in rows] == ["alone", "engines", "kernels"]
     count = engines["parameters"]["count"]
-    assert count >= 2 and engines["packets"]["planned"]["sdma_copy"] == 2 * count
+    assert count >= 1 and engines["packets"]["planned"]["sdma_copy"] == 2 * count
     assert engines["packets"]["planned"]["aql_dispatch"] == 3
     assert kernels["packets"]["planned"]["aql_dispatch"] == 3 + 2 * kernels["parameters"]["count"]
     assert kernels["parameters"]["workgroups"] >= 1
@@ -53,22 +53,24 @@ def beside(row):
 
 def test_the_rate_is_of_the_time_that_the_gemm_ran(beside):
     measured = Measured(beside[1])
-    # 4/5 of the first copy, the second, 2/5 of the third: 4400 bytes in 1100 ns
-    assert rate(measured, measured.samples[0]) == pytest.approx(4.0)
+    # Alone a copy takes 400 ns. 100 ns of the first were alone, so 3/4 of it were moved in the other 400; all of the
+    # second; of the third 1/4: 2 copies of 2000 bytes in 1100 ns
+    assert rate(measured, measured.samples[0]) == pytest.approx(4000 / 1100)
 
 
 def test_slowdowns(beside):
     engines, kernels = slowed(beside)
     assert engines.gemm_slowdown.value == pytest.approx(1.1)
     assert kernels.gemm_slowdown.value == pytest.approx(1.5)
-    assert engines.copy_slowdown == pytest.approx(500 / 400)  # of the copy that had the GEMM beside it all the time
+    assert engines.copy_slowdown == pytest.approx(1100 / (2 * 400))  # 2 copies in 400 + 500 + 200 ns
+    assert kernels.copy_slowdown == pytest.approx(500 / 400)
     assert slowed(beside[1:]) == []  # without the GEMM alone nothing can be said
 
 
 def test_the_plot(beside):
     (figure,) = figures(beside)
     assert [(s.name, s.x, s.y) for s in figure.series] == [
-        ("copies by engines", (pytest.approx(4.0),), (pytest.approx(1.1),)),
+        ("copies by engines", (pytest.approx(4000 / 1100),), (pytest.approx(1.1),)),
         ("copies by kernels", (pytest.approx(4.0),), (pytest.approx(1.5),)),
     ]
     assert "Clock: device" in figure.caption and "assumption" not in figure.caption

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from hsakit.c3.metrics import Undefined, check_collective, ideal_speedup, percent_of_ideal, speedup
@@ -39,6 +40,39 @@ def test_the_papers_baseline_fits_this_reading():
     # a mean S of 1.13 and a mean ideal of 1.62 are 21 per cent
     tg, tc = 1.0, 0.62
     assert percent_of_ideal(tg, tc, 1.62 / 1.13) == pytest.approx(21, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("speed", "percent"),
+    # 1 + percent / 100 * 0.62, the mean ideal being 1.62: what the paper's averages say of mean speedups
+    [(1.1302, 21), (1.2604, 42), (1.2542, 41), (1.4092, 66), (1.4464, 72)],
+)
+def test_the_papers_averages_as_speedups(speed, percent):
+    assert percent_of_ideal(1.0, 0.62, 1.62 / speed) == pytest.approx(percent, rel=1e-12)
+    # S / S_ideal is no reading of them: it puts the baseline near 70
+    assert 100 * speedup(1.0, 0.62, 1.62 / 1.1302) / ideal_speedup(1.0, 0.62) == pytest.approx(69.77, abs=0.01)
+
+
+def test_the_papers_best_speedup():
+    # 1.67 is possible where the shorter part is 67 per cent of the longer or more; there it is all of the ideal
+    assert percent_of_ideal(100, 67, 100) == 100 and speedup(100, 67, 100) == 1.67
+    # and in a scenario of equal parts, 77 per cent: at 1.15 to 1 the ideal is 43/23, so (67/100) / (20/23) = 1541/2000
+    assert ideal_speedup(23, 20) == pytest.approx(43 / 23, rel=1e-15)
+    assert percent_of_ideal(23, 20, 43 / 1.67) == pytest.approx(77.05, rel=1e-12)
+
+
+def test_all_to_all_from_base_to_conccl():
+    # Tg 8, Tc 5, ideal 13/8: 1.05 is (1/20) / (5/8) = 8 per cent, 1.43 is (43/100) / (5/8) = 68.8
+    assert percent_of_ideal(8, 5, 13 / 1.05) == pytest.approx(8, rel=1e-12)
+    assert percent_of_ideal(8, 5, 13 / 1.43) == pytest.approx(68.8, rel=1e-12)
+
+
+def test_arrays_and_their_mean_are_not_the_per_cent_of_means():
+    # 6 and 4 in 8: (1/4) / (2/3) = 37.5. 9 and 1 in 10: 0. The mean is 18.75; of the mean times (7.5, 2.5, 9) it is
+    # (1/9) / (1/3) = 33.3
+    each = percent_of_ideal(np.array([6, 9]), np.array([4, 1]), np.array([8, 10]))
+    assert each.tolist() == pytest.approx([37.5, 0])
+    assert percent_of_ideal(7.5, 2.5, 9) == pytest.approx(100 / 3)
 
 
 def test_no_cancellation_where_one_part_is_tiny():
