@@ -13,7 +13,7 @@ JOBS = $(shell nproc)
 SYNC = $(if $(filter 1,$(words $(TESTS))),none,target)
 
 # What depends on the generation of the libraries: the objects of HSA and HIP, modules, launches, kernels, other clients.
-STACK_PARTS = tests/hip tests/hsa tests/kernels tests/test_broken_input.py tests/test_kernels.py tests/test_gate.py tests/ffi \
+STACK_PARTS = tests/hip tests/hsa tests/kernels tests/blas tests/test_broken_input.py tests/test_kernels.py tests/test_gate.py tests/ffi \
 	tests/softgpu/test_hip_python.py
 
 # Sets up what is missing, then runs the Python that can load ROCm's libraries.
