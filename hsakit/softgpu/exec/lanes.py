@@ -25,8 +25,9 @@ def spread(g, values: np.ndarray) -> np.ndarray:
     return out
 
 
-def combine(how: str | None, loaded: np.ndarray, old) -> np.ndarray:
-    """Make the destination dword of a narrow load; ``old()`` gives its present value."""
+def combine(how: str | None, loaded: np.ndarray) -> np.ndarray:
+    """Make the destination dword of a narrow load.  What is loaded into one half makes the other zero: where SRAM has
+    ECC, as on these parts, no half is written alone."""
     if how is None:
         return loaded
     if "sext8" in how:
@@ -34,9 +35,9 @@ def combine(how: str | None, loaded: np.ndarray, old) -> np.ndarray:
     elif "sext16" in how:
         loaded = loaded.astype(np.int16).astype(np.int32).view(U32)
     if "low" in how:
-        return old() & U32(0xFFFF0000) | loaded & U32(0xFFFF)
+        return loaded & U32(0xFFFF)
     if "high" in how:
-        return old() & U32(0xFFFF) | loaded << U32(16)
+        return loaded << U32(16)
     return loaded
 
 
@@ -62,5 +63,5 @@ def scatter_registers(g, o: Operand, data: np.ndarray, how: str | None = None) -
     for i in range(data.shape[1]):
         value = spread(g, data[:, i])
         if how is not None:
-            value = combine(how, value, lambda: register_file(g, o)[o.index][g.sel])
+            value = combine(how, value)
         g.set_v(o.index + i, value, o.kind)

@@ -43,24 +43,24 @@ class Case:
 
 
 def signed(bits):
-    return lambda x, old: (x ^ 1 << bits - 1) - (1 << bits - 1) & 0xFFFFFFFF
+    return lambda x: (x ^ 1 << bits - 1) - (1 << bits - 1) & 0xFFFFFFFF
 
 
 LOADS = {
-    "ubyte": (1, lambda x, old: x),
+    "ubyte": (1, lambda x: x),
     "sbyte": (1, signed(8)),
-    "ushort": (2, lambda x, old: x),
+    "ushort": (2, lambda x: x),
     "sshort": (2, signed(16)),
-    "dword": (4, lambda x, old: x),
+    "dword": (4, lambda x: x),
     "dwordx2": (8, None),
     "dwordx3": (12, None),
     "dwordx4": (16, None),
-    "ubyte_d16": (1, lambda x, old: x | old & 0xFFFF0000),
-    "ubyte_d16_hi": (1, lambda x, old: x << 16 | old & 0xFFFF),
-    "sbyte_d16": (1, lambda x, old: signed(8)(x, 0) & 0xFFFF | old & 0xFFFF0000),
-    "sbyte_d16_hi": (1, lambda x, old: (signed(8)(x, 0) & 0xFFFF) << 16 | old & 0xFFFF),
-    "short_d16": (2, lambda x, old: x | old & 0xFFFF0000),
-    "short_d16_hi": (2, lambda x, old: x << 16 | old & 0xFFFF),
+    "ubyte_d16": (1, lambda x: x),
+    "ubyte_d16_hi": (1, lambda x: x << 16),
+    "sbyte_d16": (1, lambda x: signed(8)(x) & 0xFFFF),
+    "sbyte_d16_hi": (1, lambda x: (signed(8)(x) & 0xFFFF) << 16),
+    "short_d16": (2, lambda x: x),
+    "short_d16_hi": (2, lambda x: x << 16),
 }
 STORES = {"byte": (1, 0), "byte_d16_hi": (1, 16), "short": (2, 0), "short_d16_hi": (2, 16), "dword": (4, 0),
           "dwordx2": (8, 0), "dwordx3": (12, 0), "dwordx4": (16, 0)}  # fmt: skip
@@ -103,7 +103,7 @@ def test_load(name, space, address, rest, offset, unit):
                     continue
                 at = case.at[wave][lane] + offset
                 x = int.from_bytes(bytes(case.bytes[at : at + nbytes]), "little")
-                assert got == ([make(x, old[0])] if make else [x >> 32 * i & 0xFFFFFFFF for i in range(words)]), text
+                assert got == ([make(x)] if make else [x >> 32 * i & 0xFFFFFFFF for i in range(words)]), text
         assert all(after.v[r] == before.v[r] for r in range(24) if not 5 <= r < 5 + words)
 
 
@@ -478,7 +478,7 @@ def test_load_in_a_row(name, space, address, rest, offset, sel):
             if wave in np.arange(WAVES)[sel]:
                 at = case.at[wave][lane] + offset
                 x = int.from_bytes(bytes(case.bytes[at : at + nbytes]), "little")
-                want = [make(x, old[0])] if make else [x >> 32 * i & 0xFFFFFFFF for i in range(words)]
+                want = [make(x)] if make else [x >> 32 * i & 0xFFFFFFFF for i in range(words)]
             assert [after.v[5 + i][wave][lane] for i in range(words)] == want
 
 
