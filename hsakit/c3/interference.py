@@ -3,8 +3,8 @@
 It decides the thesis that engines leave the GEMM alone. Every GPU computes and copies to some of its peers, without a
 pause and for longer than the GEMM takes. The kernels get as many workgroups as bring their rate, alone, closest to that
 of the engines. What is compared is the GEMM's time at the rate that was reached while it ran. Beside a GEMM that leaves
-them no room kernels do not come to their rate: they do on CUs of their own, which the GEMM then lacks. And a copy should
-last as long as the GEMM: of several kernels in a row, the later ones wait for CUs that the GEMM holds.
+them no room kernels do not come to their rate: they do on CUs of their own, which the GEMM then lacks. And a copy
+should last as long as the GEMM: of several kernels in a row, the later ones wait for CUs that the GEMM holds.
 """
 
 from __future__ import annotations
