@@ -28,7 +28,7 @@ DEV = build/venv-dev/bin/python
 help:
 	@echo 'make demo        copy verified bytes over every engine of eight GPUs, on the software node (no GPU needed)'
 	@echo 'make test        the whole test suite (TESTS=tests/ffi for a part of it, ARGS for pytest)'
-	@echo 'make test-slow   random cases by the thousand and all combinations, which take long (an hour on the software node)'
+	@echo 'make test-slow   random cases by the thousand and all combinations, which take long (hours on the software node)'
 	@echo 'make test-stacks the tests of HSA and HIP objects and of kernels on other generations of ROCm (STACKS=sid: 6.4.3)'
 	@echo 'make bench       what a call, a packet and a copy cost from Python, beside the same in C; what a C3 run costs'
 	@echo 'make lint        ruff and mypy'

@@ -111,7 +111,8 @@ def _common(commands, name: str, run, quick: str, deadline: str, default: Settin
     add("--quick", action="store_true", help=quick)
     add("--repeats", metavar="N", type=int, help=f"measured runs a point (default {default.repeats}; 3 with --quick)")
     add("--warmup", metavar="N", type=int, default=default.warmup, help="runs before them, verified too (default 1)")
-    add("--deadline", metavar="S", type=float, default=default.deadline, help=f"{deadline}, seconds (default 30)")
+    deadline += f", seconds (default {default.deadline:g})"
+    add("--deadline", metavar="S", type=float, default=default.deadline, help=deadline)
     add("--out", metavar="FILE", help="append a JSON row a point; an older file is kept as FILE.old")
     add("--resume", action="store_true", help="keep the rows of --out and measure only what is missing or went wrong")
     return add
@@ -451,7 +452,7 @@ def _collective_options(commands) -> None:
         _collective,
         "every operation over 3 GPUs, two small sizes, in place and out of place",
         "of a run",
-        dma.Settings(),
+        collective.Settings(deadline=120),  # rings of 8 GPUs that one processor plays
         help="collectives by engines and by kernels",
         description="Collectives over the GPUs of a node, by copy engines and by kernels: latency, bandwidth, and from "
         "which size on engines are as fast. Every byte of every run is compared; the exit status is 0 only if every "
