@@ -2,7 +2,8 @@
 
 Everything that does not change from run to run is done once: places in engines' rings are reserved, arguments are C
 values already, and what is in flight is accounted for by signal, not by copy. Then the calls follow each other in
-``map``, with no bytecode between.
+``map``, with no bytecode between. What is left above a loop in C is cffi's and libffi's part of each call
+(``tools/bench.py --only collective`` says how much).
 """
 
 from __future__ import annotations
