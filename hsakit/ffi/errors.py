@@ -137,6 +137,10 @@ class QueueError(HsaError):
     """A queue went into error: its callback reported a status. ``call`` names the queue."""
 
 
+class GpuException(HsaError):
+    """The driver reported that a GPU hangs, or that its memory is bad: nothing more completes."""
+
+
 class HipError(_StatusError):
     """A call of the HIP runtime failed."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
-from hsakit.ffi.errors import GpuMemoryFault, HsaError, check_hsa
+from hsakit.ffi.errors import GpuException, GpuMemoryFault, check_hsa
 from hsakit.hsa.lifetime import living
 from hsakit.hsa.memory import BufferHandle
 
@@ -75,7 +75,8 @@ def exception(runtime: Runtime, found: Record, advice: str) -> Exception:
     name = agent.label if agent else f"agent 0x{found.agent:x}"
     if found.address is None:
         hang = found.reasons & HSA.HSA_AMD_HW_EXCEPTION_CAUSE_GPU_HANG
-        return HsaError(name, HSA.HSA_STATUS_ERROR_FATAL, "GPU exception", "GPU hang" if hang else "ECC error", advice)
+        why = "GPU hang" if hang else "ECC error"
+        return GpuException(name, HSA.HSA_STATUS_ERROR_FATAL, "GPU exception", why, advice)
     reasons = ", ".join(words for bit, words in _REASONS.items() if found.reasons & bit) or "no reason given"
     where, offset = _nearest(runtime, found.address, agent)
     work = tuple(runtime.kernels(agent))

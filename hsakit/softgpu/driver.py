@@ -179,9 +179,9 @@ class Driver:
 
         The clock of an idle node stands still.  But the runtime divides by the difference of two readings: so each
         moves it by a tick."""
-        if self.timeline.next is None and not self.halted:
+        if self.timeline.idle and not self.halted:  # asked first without the lock: the processor may hold it for long
             with self.processor.stopped():
-                if self.timeline.next is None:
+                if self.timeline.idle:
                     self.timeline.skip_to(self.host.aligned(self.timeline.now + 1))
         return self.ticks() * self._tick // 1000
 

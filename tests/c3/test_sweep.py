@@ -9,7 +9,7 @@ from hsakit.c3.scenario import parse
 from hsakit.c3.strategy import Description, Strategy, select
 from hsakit.c3.sweep import C3Sweep, Settings, difference, smaller, wrong_with
 from hsakit.c3.ticks import COLLECTIVE, GEMM, Work
-from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
+from hsakit.ffi.errors import DeadlineExceeded, GpuException, InvalidArgument
 from hsakit.results import Writer
 from hsakit.sweep.sweep import measure
 
@@ -196,6 +196,20 @@ def test_what_goes_wrong_leaves_other_strategies_alone(sweep):
 def test_a_strategy_is_told_which_isolated_time_it_lacks(sweep):
     (row,) = rows_of(sweep(), select(["conccl_tuned"])[-1])
     assert row["verified"] == "none" and "the time of gemm alone is not known" in row["error"]
+
+
+@pytest.mark.parametrize("ends", [DeadlineExceeded("late"), GpuException("GPU 0", 0x1026, "GPU exception", "GPU hang")])
+def test_after_what_ends_everything_no_other_strategy_runs(sweep, ends):
+    class Ends(Cheat):
+        def enqueue(self, run, facts):
+            raise ends
+
+    class Later(Cheat):
+        name = "later"
+
+    made = sweep()
+    first, second = rows_of(made, Ends(), Later())
+    assert str(ends) in made.broken and str(ends) in first["error"] and "not run" in second["error"]
 
 
 def test_a_machine_that_cannot_be_measured_is_an_error_of_every_row(sweep, monkeypatch):

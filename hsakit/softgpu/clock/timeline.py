@@ -46,6 +46,11 @@ class Timeline:
             heapq.heappop(heap)
         return heap[0][0] if heap else None
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is to happen; changes nothing, so that any thread may ask, though the answer may be old."""
+        return all(event._action is None for _, _, event in tuple(self._heap))
+
     def advance(self) -> bool:
         """Move to the earliest event and let it happen.  False, and time stands still, if there is none."""
         heap = self._heap

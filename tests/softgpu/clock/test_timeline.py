@@ -30,10 +30,18 @@ def test_a_cancelled_event_does_not_happen_and_does_not_move_time():
     first = timeline.at(5, lambda: seen.append(1))
     timeline.at(9, lambda: seen.append(2))
     first.cancel()
-    assert timeline.next == 9
+    assert not timeline.idle and timeline.next == 9
     timeline.run()
     first.cancel()
-    assert (seen, timeline.now) == ([2], 9)
+    assert (seen, timeline.now) == ([2], 9) and timeline.idle
+
+
+def test_whether_it_is_idle_may_be_asked_from_anywhere():
+    """The answer takes nothing out, not even what was cancelled: another thread may be about to."""
+    timeline = Timeline()
+    timeline.at(5, print).cancel()
+    before = list(timeline._heap)
+    assert timeline.idle and timeline._heap == before
 
 
 def test_the_past_is_refused_and_nothing_is_skipped():
