@@ -92,7 +92,21 @@ def _has_header(header):
     return found is not None and (found / "include" / header).exists()
 
 
+def _has_library(name):
+    from hsakit.ffi import loader, node_choice
+    from hsakit.ffi.errors import LibraryNotFound
+
+    if os.environ["HSAKIT_NODE"] != "hw" or node_choice.vendor() != "amd":
+        return False  # its kernels are for a GPU
+    try:
+        return getattr(loader, name)() is not None
+    except LibraryNotFound:
+        return False
+
+
 _MAY_LACK = {
+    "rocblas_library": (lambda: _has_library("rocblas"), "no rocBLAS with hardware to run it"),
+    "hipblaslt_library": (lambda: _has_library("hipblaslt"), "no hipBLASLt with hardware to run it"),
     "rocblas_header": (lambda: _has_header("rocblas/rocblas.h"), "no rocblas/rocblas.h beside HIP's headers"),
     "hipblaslt_header": (lambda: _has_header("hipblaslt/hipblaslt.h"), "no hipblaslt/hipblaslt.h beside HIP's headers"),
     "cuda_toolkit": (_has_toolkit, "no CUDA toolkit (nvcc, cuda.h)"),

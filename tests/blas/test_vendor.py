@@ -1,41 +1,15 @@
 """GEMMs through the C APIs of rocBLAS and hipBLASLt: on a stand-in library whose results are real."""
 
-import numpy as np
 import pytest
 
-from hsakit.c3.operands import Operands
-from hsakit.c3.scenario import parse
 from hsakit.ffi import loader
 from hsakit.ffi.errors import BlasError, HsakitError, InvalidArgument, LibraryNotFound
-from hsakit.gemm import FORMATS, GemmError
-
-SHAPE = 150, 70, 24  # no two alike, and no multiple of a tile
-
-
-class Bench:
-    """A product on a GPU, and whether C is right."""
-
-    def __init__(self, vendor, dtype="bf16", layout="nn", shape=SHAPE):
-        gpu, (m, n, k) = vendor.gpu, shape
-        self.operands = Operands(parse(f"{dtype}:{m}x{n}x{k}:{layout}+all-gather:1K"))
-        size = FORMATS[dtype].element.itemsize
-        self.a, self.b, self.c = (gpu.allocate(size * count) for count in (m * k, k * n, m * n))
-        gpu.put(self.a, self.operands.fill_a)
-        gpu.put(self.b, self.operands.fill_b)
-        gpu.put(self.c, self.operands.poison)
-        self.gpu = gpu
-        self.arguments = dtype, layout, self.a, self.b, self.c, m, n, k
-
-    def spoil(self):
-        self.gpu.put(self.c, self.operands.poison)
-
-    def check(self):
-        self.operands.check(np.asarray(self.gpu.get(self.c)))
+from hsakit.gemm import GemmError
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-def test_the_product_of_row_major_matrices_is_right(vendor, layout):
-    bench = Bench(vendor, layout=layout)
+def test_the_product_of_row_major_matrices_is_right(vendor, product, layout):
+    bench = product(vendor, layout=layout)
     launch = vendor.gemm(*bench.arguments)
     bench.check()  # of the run that warmed it
     bench.spoil()
@@ -49,14 +23,14 @@ def test_the_product_of_row_major_matrices_is_right(vendor, layout):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16"])
-def test_other_types(vendor, dtype):
-    bench = Bench(vendor, dtype, "tn")
+def test_other_types(vendor, product, dtype):
+    bench = product(vendor, dtype, "tn")
     vendor.gemm(*bench.arguments).close()
     bench.check()
 
 
-def test_what_the_library_refuses_is_an_error_with_its_name(vendor, blas):
-    bench = Bench(vendor)
+def test_what_the_library_refuses_is_an_error_with_its_name(vendor, product, blas):
+    bench = product(vendor)
     blas.tell.standin_fail(6)
     with pytest.raises(BlasError, match="INTERNAL_ERROR|internal_error") as caught:
         vendor.gemm(*bench.arguments)
@@ -72,8 +46,8 @@ def test_what_the_library_refuses_is_an_error_with_its_name(vendor, blas):
     launch.close()
 
 
-def test_bad_input_is_refused_before_the_call(vendor):
-    bench = Bench(vendor)
+def test_bad_input_is_refused_before_the_call(vendor, product):
+    bench = product(vendor)
     dtype, layout, a, b, c, m, n, k = bench.arguments
     for wrong in ((dtype, "xn", a, b, c, m, n, k), ("f64", layout, a, b, c, m, n, k)):
         with pytest.raises(InvalidArgument, match="nn, nt, tn, tt"):
@@ -84,10 +58,10 @@ def test_bad_input_is_refused_before_the_call(vendor):
         vendor.gemm(dtype, layout, a, b, c, 0, n, k)
 
 
-def test_a_heuristic_without_an_answer(vendor, blas):
+def test_a_heuristic_without_an_answer(vendor, product, blas):
     if blas.name == "rocblas":
         return  # has none
-    bench = Bench(vendor)
+    bench = product(vendor)
     blas.tell.standin_know_none(1)
     with pytest.raises(HsakitError, match="no kernel for this product"):
         vendor.gemm(*bench.arguments)
