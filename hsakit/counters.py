@@ -66,15 +66,15 @@ class Tally:
     """What crossed the libraries within the `with` blocks of a tally, together: `counted`, None where nobody counts."""
 
     def __init__(self, nodes: Iterable[int]):
-        self._nodes = tuple(nodes)
+        self.nodes = tuple(nodes)
         self._before: Counters | None = None
         self.counted: Counters | None = None
 
     def __enter__(self) -> None:
-        self._before = snapshot(self._nodes)
+        self._before = snapshot(self.nodes)
 
     def __exit__(self, *_) -> None:
-        after = snapshot(self._nodes)
+        after = snapshot(self.nodes)
         if self._before is not None and after is not None:
             crossed = after - self._before
             self.counted = crossed if self.counted is None else self.counted + crossed

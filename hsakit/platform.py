@@ -178,6 +178,10 @@ class Gpu(Protocol):
     ) -> Queue:
         """A queue of so many packets, of priority ``low``, ``normal`` or ``high``, on the CUs of a mask."""
 
+    @property
+    def engines(self) -> Sequence[CopyEngine]:
+        """All of them."""
+
     def engines_to(self, peer: Any) -> tuple[CopyEngine, ...]:
         """The engines that may carry a copy from here to a peer, or within this GPU. Never those for the host where
         there are others."""

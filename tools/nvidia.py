@@ -2,7 +2,8 @@
 """What is measured on GPUs of NVIDIA's only: collectives against NCCL, and GEMMs of ours against cuBLASLt.
 
 curve: all-gather and all-to-all by engines, kernels and NCCL over sizes. parts: what each part of a small one costs.
-copies: engines between GPUs and the host. gemm: ours and cuBLASLt's, on all multiprocessors and on some.
+gemm: ours, in every tile, and cuBLASLt's. Copies, and GEMMs on
+fewer multiprocessors: tools/sweep.py dma, cu-mask.
 """
 
 import _launch
@@ -15,7 +16,7 @@ import sys  # noqa: E402
 
 from tabulate import tabulate  # noqa: E402
 
-from hsakit.c3 import copies, curve, parts, products  # noqa: E402
+from hsakit.c3 import curve, parts, products  # noqa: E402
 from hsakit.cuda import CudaNode  # noqa: E402
 from hsakit.ffi.errors import HsakitError, InvalidArgument  # noqa: E402
 from hsakit.node import open_node  # noqa: E402
@@ -27,20 +28,17 @@ from hsakit.sweep.sizes import parse_sizes  # noqa: E402
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="what", required=True)
-    for name in ("curve", "parts", "copies", "gemm"):
+    for name in ("curve", "parts", "gemm"):
         command = commands.add_parser(name)
         command.add_argument("--repeats", metavar="N", type=int, default=15, help="measured runs (default 15)")
         command.add_argument("--out", metavar="FILE", help="append a JSON row a point")
         if name == "curve":
             command.add_argument("--sizes", metavar="LIST", default="1K:1G:x2", help="of the output (default 1K:1G:x2)")
-        elif name == "copies":
-            command.add_argument("--sizes", metavar="LIST", default="4K:256M:x8", help="of a copy (default 4K:256M:x8)")
         elif name == "gemm":
             default = "bf16:8192x8192x8192"
             command.add_argument(
                 "--gemm", metavar="TYPE:MxNxK", nargs="+", default=[default], help=f"default {default}"
             )
-            command.add_argument("--cus", metavar="LIST", default="8,16,32,64", help="taken away (default 8,16,32,64)")
     arguments = parser.parse_args()
     try:
         with open_node("hw") as node, contextlib.ExitStack() as closing:
@@ -50,14 +48,11 @@ def main() -> int:
             if arguments.what == "curve":
                 sizes = parse_sizes(arguments.sizes)
                 made, table = curve.measure(node, ("all-gather", "all-to-all"), sizes, arguments.repeats), curve.table
-            elif arguments.what == "copies":
-                made, table = copies.measure(node, parse_sizes(arguments.sizes), arguments.repeats), copies.table
             elif arguments.what == "parts":
                 made, table = parts.measure(node, arguments.repeats), parts.table
             else:
-                taken = parse_sizes(arguments.cus)
                 loads = [parse_gemm(text) for text in arguments.gemm]
-                made, table = products.measure(node, loads, taken, arguments.repeats), products.table
+                made, table = products.measure(node, loads, arguments.repeats), products.table
             rows = []
             for row in made:
                 rows.append(row)

@@ -30,6 +30,7 @@ from hsakit.c3.tables import remarks as c3_remarks  # noqa: E402
 from hsakit.c3.tables import summary as c3_averages  # noqa: E402
 from hsakit.collectives import OPERATIONS, engines  # noqa: E402
 from hsakit.collectives.operation import ITEMSIZE  # noqa: E402
+from hsakit.ffi import node_choice  # noqa: E402
 from hsakit.ffi.errors import HsakitError, InvalidArgument  # noqa: E402
 from hsakit.node import Node, open_node  # noqa: E402
 from hsakit.results import ResultsError, Writer, latest, read  # noqa: E402
@@ -38,6 +39,7 @@ from hsakit.sweep import (  # noqa: E402
     collective,
     collective_plan,
     collective_table,
+    cuda,
     cumask,
     cumask_table,
     dma,
@@ -55,7 +57,6 @@ from hsakit.sweep.plan import (  # noqa: E402
     SIZES,
     Selection,
     describe,
-    plan,
 )
 from hsakit.sweep.sizes import counted, format_size, parse_counts, parse_numbers, parse_size, parse_sizes  # noqa: E402
 from hsakit.sweep.sweep import Settings, Sweep, measure  # noqa: E402
@@ -173,10 +174,15 @@ def _dma(arguments) -> int:
         engines=arguments.engines,
         quick=arguments.quick,
     )
-    with Node(arguments.node) as node, dma.DmaSweep(node, settings) as sweep:
-        points = _that_fit(sweep, plan(dma.machine_of(node), selection), settings)
+    with open_node(arguments.node) as node, _of_vendor(dma.DmaSweep, cuda.CudaDmaSweep)(node, settings) as sweep:
+        points = _that_fit(sweep, sweep.plan(selection), settings)
         sweep.check(points)
         return _measure(arguments, sweep, points, describe(points), table)
+
+
+def _of_vendor(amd, nvidia):
+    """The class of the node that was opened."""
+    return nvidia if node_choice.vendor() == "nvidia" else amd
 
 
 def _that_fit(sweep: dma.DmaSweep | collective.CollectiveSweep, points, settings: dma.Settings):
@@ -205,7 +211,7 @@ def _cu_mask_options(commands) -> None:
     )
     add("--layout", action="store_true", help="only print which bits of a mask are which XCC, shader engine and CU")
     add("--gpus", metavar="LIST", type=_checked(parse_numbers), default=(0,), help="GPUs, as 0,2-5 (default 0)")
-    add("--through", metavar="LIST", type=_checked(_words), default=("hsa", "hip"), help="hsa,hip (default both)")
+    add("--through", metavar="LIST", type=_checked(_words), help="hsa,hip; for NVIDIA cuda,cublaslt (default both)")
     add(
         "--cus", metavar="LIST", type=_checked(parse_counts), default=(), help="counts of CUs: 8:304:+8, 8:256:x2, 8,40"
     )
@@ -261,14 +267,17 @@ def _loads(arguments) -> list:
 def _cu_mask(arguments) -> int:
     loads = _loads(arguments)
     chosen = masks.Masks(tuple(arguments.cus), tuple(arguments.per_xcc), tuple(arguments.mask))
-    with Node(arguments.node) as node, cumask.CuMaskSweep(node, Settings(**_settings(arguments))) as sweep:
+    settings = Settings(**_settings(arguments))
+    with (
+        open_node(arguments.node) as node,
+        _of_vendor(cumask.CuMaskSweep, cuda.CudaCuMaskSweep)(node, settings) as sweep,
+    ):
         if arguments.layout:
-            print("\n\n".join(f"GPU {gpu}: {sweep.census(gpu).layout.table()}" for gpu in arguments.gpus))
+            print("\n\n".join(f"GPU {gpu}: {sweep.layout(gpu)}" for gpu in arguments.gpus))
             return 0
         if not any((chosen.counts, chosen.per_xcc, chosen.explicit)):
-            layout = sweep.census(arguments.gpus[0]).layout
-            chosen = masks.Masks(counts=masks.QUICK) if arguments.quick else masks.default(layout)
-        points = sweep.plan(arguments.gpus, arguments.through, loads, chosen)
+            chosen = masks.Masks(counts=masks.QUICK) if arguments.quick else sweep.every_eighth(arguments.gpus[0])
+        points = sweep.plan(arguments.gpus, arguments.through or sweep.apis, loads, chosen)
         return _measure(arguments, sweep, points, cumask.describe(points), cumask_table.table, cumask_table.remarks)
 
 
@@ -485,10 +494,10 @@ def _collective_options(commands) -> None:
 
 def _collective(arguments) -> int:
     sampled, quick = _sampled(arguments, default="full"), arguments.quick
-    with Node(arguments.node) as node:
+    with open_node(arguments.node) as node:
         played = node.clock == "model"
         settings = collective.Settings(memory=arguments.memory, scaled=sampled and played, **_settings(arguments))
-        with collective.CollectiveSweep(node, settings) as sweep:
+        with _of_vendor(collective.CollectiveSweep, cuda.CudaCollectiveSweep)(node, settings) as sweep:
             every = len(node.gpus)
             default = collective_plan.PLAYED_SIZES if played and not sampled else collective_plan.SIZES
             selection = collective_plan.Selection(

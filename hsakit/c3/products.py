@@ -1,5 +1,4 @@
-"""GEMMs of ours and cuBLASLt's on all multiprocessors of a GPU, and with some taken away; every result verified. A
-census in the same queue shows on how many its workgroups run."""
+"""GEMMs of ours, in every tile, and cuBLASLt's on a GPU, run by run in turn; every result verified."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from hsakit.c3.scenario import of_gemm
 from hsakit.cuda.cublaslt import CublasLt
 from hsakit.ffi.errors import HsakitError
 from hsakit.gemm import FORMATS, TILES, GemmError
-from hsakit.kernels import MISMATCH, NOWHERE, PLACE, Kernels
+from hsakit.kernels import MISMATCH, NOWHERE, Kernels
 from hsakit.pattern import Pattern
 
 if TYPE_CHECKING:
@@ -26,13 +25,13 @@ KIND = "gemm"
 _WARMUP = 2
 
 
-def measure(node: CudaNode, loads: Sequence[Any], taken: Sequence[int], repeats: int) -> Iterator[dict]:
-    """Rows: for each GEMM, provider and number of multiprocessors that are left."""
+def measure(node: CudaNode, loads: Sequence[Any], repeats: int) -> Iterator[dict]:
+    """Rows: for each GEMM and provider."""
     for load in loads:
-        yield from _measure(node, load, taken, repeats)
+        yield from _measure(node, load, repeats)
 
 
-def _measure(node: CudaNode, load: Any, taken: Sequence[int], repeats: int) -> Iterator[dict]:
+def _measure(node: CudaNode, load: Any, repeats: int) -> Iterator[dict]:
     gpu, s = node.gpus[0], of_gemm(load)
     operands = Operands(s)
     size = FORMATS[s.dtype].element.itemsize
@@ -59,63 +58,43 @@ def _measure(node: CudaNode, load: Any, taken: Sequence[int], repeats: int) -> I
             launches[f"ours {tile[0]}x{tile[1]}"] = ours.gemm(*shape, tile=tile)  # type: ignore[arg-type]
         check = ours.check_product(s.dtype, c, s.m, s.n, held[0], held[1], rows, columns, found)
         wrong = ours.fill(c, Pattern(1, 1))  # type: ignore[arg-type]
-        for away in (0, *taken):
-            queue = closing.enter_context(gpu.create_queue(64, "normal", range(away, gpu.cu_count) if away else None))
-            done = closing.enter_context(node.create_signal(0))
-            works = {label: queue.prepare(launch, completion=done) for label, launch in launches.items()}
-            spoil, compare = queue.prepare(wrong), queue.prepare(check)
-            seen = _census(gpu, queue)
-            samples: dict[str, list] = {label: [] for label in works}
-            errors: dict[str, str] = {}
-            if seen != queue.sms:
-                errors = dict.fromkeys(works, f"workgroups ran on {seen} multiprocessors, {queue.sms} were granted")
-            for number in range(_WARMUP + repeats):
-                for label, work in works.items():
-                    if label in errors:
-                        continue
-                    try:
-                        gpu.put(found, partial(_copy, np.array([(0, NOWHERE)], MISMATCH)))
-                        spoil.submit()
-                        done.store(1)
-                        work.submit()
-                        compare.submit()
-                        queue.drain()
-                        if count := int(gpu.get(found).view(MISMATCH)["count"][0]):
-                            raise GemmError(f"{s} by {label}: {count} elements wrong")
-                        if number >= _WARMUP:
-                            start, end = done.times
-                            samples[label].append([[0, end - start]])
-                    except HsakitError as failed:
-                        errors[label] = str(failed)
-            for label in works:
-                yield results.make_row(
-                    KIND,
-                    f"{KIND} {s} {label} of {queue.sms}",
-                    clock=node.clock,
-                    versions=results.versions(**node.versions),
-                    parameters={
-                        "gemm": str(s),
-                        "flops": s.flops,
-                        "by": label,
-                        "cus": queue.sms,
-                        "taken": away,
-                        "seen": seen,
-                    },
-                    samples=samples[label],
-                    verified="none" if label in errors else "full",
-                    launch="host",
-                    packets={"planned": {}, "counted": None},
-                    error=errors.get(label),
-                )
-
-
-def _census(gpu: Any, queue: Any) -> int:
-    """The multiprocessors that workgroups of a queue run on."""
-    workgroups = 16 * gpu.cu_count
-    with gpu.allocate(workgroups * PLACE.itemsize) as places:
-        queue.prepare(gpu.kernels.census(places, workgroups, naps=4)).submit()
-        queue.drain()
-        return len(np.unique(gpu.get(places).view(PLACE)["hw_id"]))
+        queue = closing.enter_context(gpu.create_queue(64))
+        done = closing.enter_context(node.create_signal(0))
+        works = {label: queue.prepare(launch, completion=done) for label, launch in launches.items()}
+        spoil, compare = queue.prepare(wrong), queue.prepare(check)
+        samples: dict[str, list] = {label: [] for label in works}
+        errors: dict[str, str] = {}
+        for number in range(_WARMUP + repeats):
+            for label, work in works.items():
+                if label in errors:
+                    continue
+                try:
+                    gpu.put(found, partial(_copy, np.array([(0, NOWHERE)], MISMATCH)))
+                    spoil.submit()
+                    done.store(1)
+                    work.submit()
+                    compare.submit()
+                    queue.drain()
+                    if count := int(gpu.get(found).view(MISMATCH)["count"][0]):
+                        raise GemmError(f"{s} by {label}: {count} elements wrong")
+                    if number >= _WARMUP:
+                        start, end = done.times
+                        samples[label].append([[0, end - start]])
+                except HsakitError as failed:
+                    errors[label] = str(failed)
+        for label in works:
+            yield results.make_row(
+                KIND,
+                f"{KIND} {s} {label}",
+                clock=node.clock,
+                versions=results.versions(**node.versions),
+                parameters={"gemm": str(s), "flops": s.flops, "by": label},
+                samples=samples[label],
+                verified="none" if label in errors else "full",
+                launch="host",
+                packets={"planned": {}, "counted": None},
+                error=errors.get(label),
+            )
 
 
 def _copy(content: np.ndarray, view: np.ndarray) -> None:
@@ -123,29 +102,17 @@ def _copy(content: np.ndarray, view: np.ndarray) -> None:
 
 
 def table(rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:
-    """Medians, rates, slowdown against all multiprocessors, and against cuBLASLt on as many."""
+    """Medians, rates, and time over cuBLASLt's."""
     medians = {}
     for row in rows:
         p = row["parameters"]
         if row["error"] is None:
-            medians[p["gemm"], p["by"], p["taken"]] = float(np.median([sample[0][1] for sample in row["samples"]]))
+            medians[p["gemm"], p["by"]] = float(np.median([sample[0][1] for sample in row["samples"]]))
     made = []
     for row in rows:
         p = row["parameters"]
-        t = medians.get((p["gemm"], p["by"], p["taken"]))
-        if t is None:
-            continue
-        whole, other = medians.get((p["gemm"], p["by"], 0)), medians.get((p["gemm"], "cublaslt", p["taken"]))
-        made.append(
-            [
-                p["gemm"],
-                p["by"],
-                str(p["cus"]),
-                str(p["seen"]),
-                f"{t / 1e3:.1f}",
-                f"{p['flops'] / t / 1e3:.0f}",
-                f"{t / whole:.3f}" if whole else "",
-                f"{t / other:.2f}" if other else "",
-            ]
-        )
-    return ["gemm", "by", "SMs", "seen", "us", "TFLOP/s", "over all SMs", "over cuBLASLt"], made
+        t, other = (medians.get((p["gemm"], by)) for by in (p["by"], "cublaslt"))
+        if t is not None:
+            ratio = f"{t / other:.2f}" if other else ""
+            made.append([p["gemm"], p["by"], f"{t / 1e3:.1f}", f"{p['flops'] / t / 1e3:.0f}", ratio])
+    return ["gemm", "by", "us", "TFLOP/s", "over cuBLASLt"], made

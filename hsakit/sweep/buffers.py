@@ -10,22 +10,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hsakit import staging
 from hsakit.ffi.errors import InvalidArgument
-from hsakit.hsa import Buffer, BufferSlice
-from hsakit.hsa.memory import Span
-from hsakit.node import Node
 from hsakit.pattern import Pattern
+from hsakit.platform import Buffer, Platform, Span
 from hsakit.sweep.layout import SOURCE, Layout
-from hsakit.sweep.plan import HOST, End
+from hsakit.sweep.plan import End
 from hsakit.verify import poison
 
 _SMALLEST = 1 << 20
-_STAGE = ("stage", HOST)
 
 
 class Buffers:
-    def __init__(self, node: Node, seed: int, budget: int, deadline: float):
+    def __init__(self, node: Platform, seed: int, budget: int, deadline: float):
         self._node = node
         self._seed = seed
         self._budget = budget
@@ -40,38 +36,38 @@ class Buffers:
         """Have every buffer of a layout, sources filled; buffers not used lately go when the budget is short."""
         if layout.footprint > self._budget:
             raise InvalidArgument(f"{layout.footprint} bytes of buffers, and {self._budget} are allowed")
-        wanted = {key: max(nbytes, _SMALLEST) for key, nbytes in (layout.capacity | {_STAGE: layout.stage}).items()}
+        wanted = {key: max(nbytes, _SMALLEST) for key, nbytes in layout.capacity.items()}
         for key in wanted:
             if key in self._held:
                 self._held.move_to_end(key)
         missing = [key for key, nbytes in wanted.items() if key not in self._held or self._held[key].nbytes < nbytes]
         self.forget(missing)
         more = sum(wanted[key] for key in missing)
-        while self._held and self.nbytes + more > self._budget:
+        while self._held and self.nbytes + more + layout.stage > self._budget:
             oldest = next(iter(self._held))
             self.forget([oldest])
             if oldest in wanted:  # it was larger than this layout needs
                 missing.append(oldest)
                 more += wanted[oldest]
-        for key in sorted(missing, key=lambda key: key[0] == SOURCE):  # the stage is there before a source is filled
-            self._held[key] = self._allocate(key[1], wanted[key])
-            if key[0] == SOURCE:
-                self._put(self._held[key], self.pattern(key[1]).fill)
+        for role, end in missing:
+            self._held[role, end] = self._allocate(end, wanted[role, end])
+            if role == SOURCE:
+                self._put(end, self._held[role, end], self.pattern(end).fill)
 
     @property
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self._held.values())
 
-    def piece(self, role: str, end: End, offset: int, nbytes: int) -> BufferSlice:
+    def piece(self, role: str, end: End, offset: int, nbytes: int) -> Span:
         return self._held[role, end][offset : offset + nbytes]
 
-    def poison(self, piece: BufferSlice, pattern: Pattern, offset: int) -> None:
-        """Make every byte of a piece differ from `pattern` at `offset`."""
-        self._put(piece, lambda view: poison(view, pattern, offset))
+    def poison(self, end: End, piece: Span, pattern: Pattern, offset: int) -> None:
+        """Make every byte of a piece of an end's memory differ from `pattern` at `offset`."""
+        self._put(end, piece, lambda view: poison(view, pattern, offset))
 
-    def fetch(self, piece: BufferSlice) -> np.ndarray:
-        """The bytes of a piece, valid until the next call."""
-        return staging.get(piece, self._held[_STAGE], self._deadline)
+    def fetch(self, end: End, piece: Span) -> np.ndarray:
+        """The bytes of a piece of an end's memory, valid until the next call."""
+        return self._node.gpus[end].get(piece, self._deadline) if isinstance(end, int) else piece.view()
 
     def forget(self, keys) -> None:
         """Close buffers; one that a copy still uses lives until that copy is done."""
@@ -84,9 +80,10 @@ class Buffers:
         self.forget(self._held)
 
     def _allocate(self, end: End, nbytes: int) -> Buffer:
-        agents = [self._node.cpus[0], *(gpu.agent for gpu in self._node.gpus)]
-        pool = self._node.gpus[end].agent.pool("coarse") if isinstance(end, int) else agents[0].pool("fine")
-        return pool.allocate(nbytes, access=[agent for agent in agents if pool.reachable_by(agent)])
+        return self._node.gpus[end].allocate(nbytes) if isinstance(end, int) else self._node.allocate(nbytes)
 
-    def _put(self, piece: Span, fill: Callable[[np.ndarray], None]) -> None:
-        staging.put(piece, fill, self._held[_STAGE], self._deadline)
+    def _put(self, end: End, piece: Span, fill: Callable[[np.ndarray], None]) -> None:
+        if isinstance(end, int):
+            self._node.gpus[end].put(piece, fill, self._deadline)
+        else:
+            fill(piece.view())

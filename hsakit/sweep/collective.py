@@ -21,10 +21,10 @@ from hsakit.culayout import CuLayout
 from hsakit.cumask import CuMask
 from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError, InvalidArgument
 from hsakit.gate import Gate
-from hsakit.node import Node
+from hsakit.platform import Platform
 from hsakit.sweep import dma, packets, sweep
 from hsakit.sweep.collective_plan import ENGINES, KERNELS, Point, footprint, resized
-from hsakit.sweep.dma import DmaSweep, packet_bytes
+from hsakit.sweep.dma import DmaSweep, packet_bytes_of
 from hsakit.sweep.masks import Masks
 from hsakit.sweep.sizes import format_size
 from hsakit.sweep.sweep import rounds
@@ -44,10 +44,10 @@ class CollectiveSweep(sweep.Sweep):
     kind = "collective"
     _settings: Settings
 
-    def __init__(self, node: Node, settings: Settings):
+    def __init__(self, node: Platform, settings: Settings):
         super().__init__(node, settings)
         self._engines = DmaSweep(node, settings)  # wakes them, and learns which one a number is
-        self._packet_bytes = packet_bytes(node.runtime.version)
+        self._packet_bytes = packet_bytes_of(node)
         self._buffers: Buffers | None = None  # of one operation at a time
         self._gate: Gate | None = None
         self._late: dict[str, int] = {}  # implementations that missed a deadline, and the smallest size at which
@@ -74,7 +74,7 @@ class CollectiveSweep(sweep.Sweep):
                 peers = self._node.gpus[0].engines_to(self._node.gpus[1])
                 if (point.split or 1) > len(peers):
                     raise InvalidArgument(f"{point.split} pieces: a GPU has {len(peers)} engines towards a peer")
-            self._mask(point)
+            self.mask(point)
 
     def wake(self, points: Iterable[Point]) -> list[dict]:
         """See ``DmaSweep.wake_engines``."""
@@ -181,10 +181,10 @@ class CollectiveSweep(sweep.Sweep):
         if point.implementation == ENGINES:
             order = point.order or engines.ORDERS[0]
             return engines.prepare(*ends, after=after, split=point.split or 1, order=order)
-        algorithm, mask = KERNELS[point.implementation], self._mask(point)
+        algorithm, mask = KERNELS[point.implementation], self.mask(point)
         return kernels.prepare(*ends, after=after, algorithm=algorithm, workgroups=point.workgroups, cu_mask=mask)
 
-    def _mask(self, point: Point) -> CuMask | None:
+    def mask(self, point: Point) -> CuMask | Iterable[int] | None:
         """The mask of a point's kernels; None for all CUs."""
         if point.cus is None:
             return None
@@ -196,11 +196,10 @@ class CollectiveSweep(sweep.Sweep):
 class _Trial:
     """All runs of one point."""
 
-    def __init__(self, point: Point, node: Node, verify: bool = True):
+    def __init__(self, point: Point, node: Platform, verify: bool = True):
         operation = point.operation
         self.point = point
         self._verify = verify
-        self._nodes = {gpu.agent.driver_node: gpu.index for gpu in node.gpus}
         self._tally = node.tally()
         self._runs = 0
         self.where = str(point)
@@ -263,4 +262,4 @@ class _Trial:
         """Those that all runs make, and those that crossed the library."""
         copies = [(*copy, self._runs) for copy in self.copies]
         planned = packets.planned(copies, self._runs * self._kernels, packet_bytes, driver_engines)
-        return planned, packets.counted(self._tally, self._nodes, planned)
+        return planned, packets.counted(self._tally, planned)

@@ -22,9 +22,9 @@ from hsakit.occupancy import waves_a_workgroup, workgroups_a_cu
 from hsakit.sweep.census import Census
 from hsakit.sweep.loads import SEED, Job, Load, Memory
 from hsakit.sweep.masked import OPEN
-from hsakit.sweep.masks import Masks
+from hsakit.sweep.masks import Masks, default
 from hsakit.sweep.sizes import counted
-from hsakit.sweep.sweep import Settings, Sweep, dispatched, find_gpu, hip_device, rounds
+from hsakit.sweep.sweep import APIS, Settings, Sweep, dispatched, find_gpu, hip_device, rounds
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Point:
 
 class CuMaskSweep(Sweep):
     kind = "cu-mask"
+    apis: Sequence[str] = APIS  # what kernels can go through
 
     def __init__(self, node: Node, settings: Settings):
         super().__init__(node, settings)
@@ -66,13 +67,21 @@ class CuMaskSweep(Sweep):
             self._censuses[gpu] = Census(find_gpu(self._node, gpu), self.kernels(gpu, "hsa"), self.deadline)
         return self._censuses[gpu]
 
+    def layout(self, gpu: int) -> str:
+        """Which bits of a GPU's masks are which CUs."""
+        return self.census(gpu).layout.table()
+
+    def every_eighth(self, gpu: int) -> Masks:
+        """What masks to go through by default."""
+        return default(self.census(gpu).layout)
+
     def kernels(self, gpu: int, api: str) -> Kernels:
         if (gpu, api) not in self._kernels:
             found = find_gpu(self._node, gpu)
             self._kernels[gpu, api] = Kernels(found.agent if api == "hsa" else hip_device(found))
         return self._kernels[gpu, api]
 
-    def plan(self, gpus: Sequence[int], apis: Sequence[str], loads: Sequence[Load], masks: Masks) -> list[Point]:
+    def plan(self, gpus: Sequence[int], apis: Sequence[str], loads: Sequence[Load], masks: Masks) -> list[Any]:
         """The points in the order to run them: for each GPU, load and API, all CUs first.
 
         A load that cannot be launched raises here.
@@ -110,8 +119,12 @@ class CuMaskSweep(Sweep):
         if job is not None:
             job[2].close()
 
-    def run(self, point: Point) -> dict:
-        trial = _Trial(find_gpu(self._node, point.gpu), point)
+    def trial(self, point: Any) -> Any:
+        """All runs of a point, to be done."""
+        return _Trial(find_gpu(self._node, point.gpu), point)
+
+    def run(self, point: Any) -> dict:
+        trial = self.trial(point)
         error = None
         try:
             if point.gpu in self._stuck:
@@ -126,7 +139,7 @@ class CuMaskSweep(Sweep):
             error = f"{trial.where}: {failed}"
         return self._row(point, trial, error)
 
-    def _row(self, point: Point, trial: _Trial, error: str | None) -> dict:
+    def _row(self, point: Any, trial: Any, error: str | None) -> dict:
         packets, difference = dispatched(trial.tally, trial.launches)
         if error is None and difference:
             error = f"{point}: {difference}"
@@ -221,7 +234,7 @@ def _shape(launch: Any, gpu: Gpu, cus: int) -> dict:
     }
 
 
-def describe(points: Iterable[Point]) -> str:
+def describe(points: Iterable[Any]) -> str:
     """One line about a plan."""
     points = list(points)
     gpus, loads, masks = (len(set(each)) for each in zip(*((p.gpu, p.load, p.name) for p in points)))

@@ -11,14 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
-from hsakit.hsa import Agent
 from hsakit.hsa.transfer import check_engine
 from hsakit.node import Node
 from hsakit.platform import Platform
 from hsakit.sweep import packets, sweep
 from hsakit.sweep.buffers import Buffers
 from hsakit.sweep.layout import Place, lay_out
-from hsakit.sweep.plan import Machine, Point, Transfer
+from hsakit.sweep.plan import Machine, Point, Selection, Transfer, plan
 from hsakit.sweep.run import Run
 
 SEED = 1
@@ -45,15 +44,23 @@ class DmaSweep(sweep.Sweep):
     kind = "dma"
     _settings: Settings
 
-    def __init__(self, node: Node, settings: Settings):
+    def __init__(self, node: Platform, settings: Settings):
         super().__init__(node, settings)
         self._buffers = Buffers(node, SEED, settings.memory, settings.deadline)
         self._stuck: set[tuple[int, int]] = set()  # (GPU, engine)
         self.driver_engines: dict[tuple[int, int], int] = {}  # of (GPU, number): the engine that the driver gave it
-        self._packet_bytes = packet_bytes(node.runtime.version)
+        self._packet_bytes = packet_bytes_of(node)
 
     def close(self) -> None:
         self._buffers.close()
+
+    def plan(self, selection: Selection) -> list[Point]:
+        """The points of a selection, in the order to run them."""
+        return plan(machine_of(self._node), selection)
+
+    def gated(self, point: Point) -> bool:
+        """Whether the copies wait for a signal."""
+        return point.gated
 
     def fits(self, point: Point) -> bool:
         """Whether the point's buffers stay within the memory allowed."""
@@ -62,11 +69,9 @@ class DmaSweep(sweep.Sweep):
     def check(self, points: Iterable[Point]) -> None:
         """Raise InvalidArgument if an engine cannot do its transfer, for what it is or by the environment's setting."""
         for transfer in dict.fromkeys(transfer for point in points for transfer in point.transfers):
-            engine = self._node.gpus[transfer.owner].agent.engine(transfer.engine)
-            check_engine(engine, self._agent(transfer.dst), self._agent(transfer.src))
-
-    def _agent(self, end: int | str) -> Agent:
-        return self._node.gpus[end].agent if isinstance(end, int) else self._node.cpus[0]
+            ends = (transfer.dst, transfer.src)
+            dst, src = (self._node.gpus[end].agent if isinstance(end, int) else self._node.cpus[0] for end in ends)
+            check_engine(self._node.gpus[transfer.owner].agent.engine(transfer.engine), dst, src)
 
     def wake(self, points: Iterable[Point]) -> list[dict]:
         return self.wake_engines({transfer.owner for point in points for transfer in point.transfers})
@@ -81,7 +86,7 @@ class DmaSweep(sweep.Sweep):
         """
         rows = []
         for gpu in sorted(set(gpus)):
-            for engine in self._node.gpus[gpu].agent.copy_engines:
+            for engine in self._node.gpus[gpu].engines:
                 row = self._measure(Point("wake", (Transfer(gpu, gpu, engine.index),), 1), warmup=1, repeats=0)
                 if row["error"] is None and row["packets"]["counted"] is not None:
                     (name,) = row["packets"]["counted"]["engines"]
@@ -99,7 +104,7 @@ class DmaSweep(sweep.Sweep):
         return self._measure(point, self._settings.warmup, self._settings.repeats)
 
     def _measure(self, point: Point, warmup: int, repeats: int) -> dict:
-        run = Run(self._node, self._buffers, point, self._settings.deadline)
+        run = Run(self._node, self._buffers, point, self._settings.deadline, self.gated(point))
         error = self._refusal(point)
         if error is None:
             try:
@@ -123,7 +128,7 @@ class DmaSweep(sweep.Sweep):
             parameters=_parameters(point, run.layout.places, self.driver_engines, warmup, repeats),
             samples=run.samples,
             verified="none" if error else "full",
-            launch="gated" if point.gated else "host",
+            launch="gated" if self.gated(point) else "host",
             packets={"planned": planned, "counted": counted},
             error=error,
         )

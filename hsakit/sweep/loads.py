@@ -14,14 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from hsakit import staging
 from hsakit.ffi.errors import HsakitError
 from hsakit.gemm import FORMATS, Product
-from hsakit.hsa import Buffer
-from hsakit.hsa.memory import Span
 from hsakit.kernels import Kernels
-from hsakit.node import Gpu
 from hsakit.pattern import Pattern
+from hsakit.platform import Buffer, Gpu, Span
 from hsakit.sweep.sizes import format_size
 from hsakit.verify import check, poison
 
@@ -42,12 +39,9 @@ class Memory:
         self._gpu = gpu
         self._deadline = deadline
         self._held: list[Buffer] = []
-        self._stage: Buffer | None = None
 
     def allocate(self, nbytes: int) -> Buffer:
-        host = self._gpu.node.cpus[0]
-        pool = self._gpu.agent.pool("coarse")
-        self._held.append(pool.allocate(nbytes, access=[host] if pool.reachable_by(host) else ()))
+        self._held.append(self._gpu.allocate(nbytes))
         return self._held[-1]
 
     def load(self, data: np.ndarray) -> Buffer:
@@ -58,22 +52,14 @@ class Memory:
         return buffer
 
     def put(self, piece: Span, fill) -> None:
-        staging.put(piece, fill, self._staged(piece), self._deadline)
+        self._gpu.put(piece, fill, self._deadline)
 
     def get(self, piece: Span) -> np.ndarray:
-        return staging.get(piece, self._staged(piece), self._deadline)
+        return self._gpu.get(piece, self._deadline)
 
     def close(self) -> None:
-        for buffer in [*self._held, *([self._stage] if self._stage else [])]:
+        for buffer in self._held:
             buffer.close()
-
-    def _staged(self, piece: Span) -> Buffer:
-        if self._stage is None or self._stage.nbytes < piece.nbytes:
-            if self._stage is not None:
-                self._stage.close()
-            agent = self._gpu.agent
-            self._stage = self._gpu.node.cpus[0].pool("fine").allocate(piece.nbytes, access=agent)
-        return self._stage
 
 
 class Output:
@@ -82,7 +68,7 @@ class Output:
     def __init__(self, memory: Memory, nbytes: int, name: str, expected: np.ndarray | None = None):
         self._memory = memory
         self._whole = memory.allocate(GUARD + nbytes + GUARD)
-        self.span = self._whole[GUARD : GUARD + nbytes]
+        self.span: Any = self._whole[GUARD : GUARD + nbytes]
         self.name = name
         self.expected = expected
 

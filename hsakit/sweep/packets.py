@@ -20,15 +20,17 @@ def planned(
     return {"sdma_copy": sum(engines.values()), "aql_dispatch": dispatches, "engines": engines}
 
 
-def counted(tally: Tally, gpus: Mapping[int, int], plan: Mapping) -> dict | None:
-    """The same from a tally, with the other kinds of packets that there were; None where the driver does not count.
-    ``gpus``: their indices by driver node."""
-    crossed, totals = tally.counted, tally.totals()
-    if crossed is None or totals is None:
+def counted(tally: Tally, plan: Mapping) -> dict | None:
+    """The same from a tally, with the other kinds of packets that there were; None where nobody counts.
+    The tally is of all GPUs, in their order."""
+    totals = tally.totals()
+    if totals is None or tally.counted is None:
         return None
     found: dict = {name: n for name, n in totals.items() if n or name in plan}
     found["engines"] = {
-        f"{gpus[node]}/{engine}": n for node in crossed.nodes for engine, n in crossed.engine_copies(node).items()
+        f"{gpu}/{engine}": n
+        for gpu, node in enumerate(tally.nodes)
+        for engine, n in tally.counted.engine_copies(node).items()
     }
     return found
 

@@ -6,9 +6,8 @@ import time
 
 import numpy as np
 
-from hsakit.counters import Tally
 from hsakit.ffi.errors import DeadlineExceeded, HsakitError
-from hsakit.node import Node
+from hsakit.platform import Platform
 from hsakit.sweep import packets
 from hsakit.sweep.buffers import Buffers
 from hsakit.sweep.layout import DESTINATION, GUARD, SOURCE, Place, lay_out
@@ -22,16 +21,15 @@ _SETTLE = 5.0  # seconds that a run which cannot go on waits for the copies it s
 class Run:
     """All runs of one point."""
 
-    def __init__(self, node: Node, buffers: Buffers, point: Point, deadline: float):
+    def __init__(self, node: Platform, buffers: Buffers, point: Point, deadline: float, gated: bool):
         self._node = node
         self._buffers = buffers
         self._point = point
         self._deadline = deadline
         self._submitted = 0
         self._ends = list(dict.fromkeys(end for t in point.transfers for end in (t.src, t.dst)))
-        self._nodes = {node.gpus[end].agent.driver_node: end for end in self._ends if isinstance(end, int)}
-        self._tally = Tally(self._nodes)
-        self._gate = node.runtime.create_signal(0) if point.gated else None
+        self._tally = node.tally()
+        self._gate = node.create_signal(0) if gated else None
         self._copies: list = []
         self.layout = lay_out(point)
         self.samples: list[list[list[int]]] = []
@@ -56,17 +54,17 @@ class Run:
             for index, transfer in enumerate(self._point.transfers)
         ]
         planned = packets.planned(copies, 0, packet_bytes, driver_engines)
-        return planned, packets.counted(self._tally, self._nodes, planned)
+        return planned, packets.counted(self._tally, planned)
 
     def _prepare(self, transfer: Transfer, place: Place):
         source = self._buffers.piece(SOURCE, transfer.src, place.source, self._point.nbytes)
         target = self._buffers.piece(DESTINATION, transfer.dst, place.destination, self._point.nbytes)
-        engine = self._node.gpus[transfer.owner].agent.engine(transfer.engine)
-        return engine.prepare(target, source, after=(self._gate,) if self._gate else ())
+        engines = {engine.index: engine for engine in self._node.gpus[transfer.owner].engines}
+        return engines[transfer.engine].prepare(target, source, after=(self._gate,) if self._gate else ())
 
     def _once(self) -> list[list[int]]:
         for transfer, place in zip(self._point.transfers, self.layout.places):
-            self._buffers.poison(self._slot(transfer, place), *self._expected(transfer, place))
+            self._buffers.poison(transfer.dst, self._slot(transfer, place), *self._expected(transfer, place))
         with self._tally:
             signals = self._launch_and_wait()
         times = [signal.times for signal in signals]
@@ -87,6 +85,8 @@ class Run:
         except BaseException:
             self._drain(signals, _SETTLE)
             raise
+        if self._gate and self._node.apart:  # what is submitted looks at the gate only so often: all of it has begun to
+            time.sleep(self._node.apart * 1e-9)
         self._drain(signals, self._deadline)
         return signals
 
@@ -111,7 +111,7 @@ class Run:
 
     def _verify(self, transfer: Transfer, place: Place) -> None:
         pattern, offset = self._expected(transfer, place)
-        slot = self._buffers.fetch(self._slot(transfer, place))
+        slot = self._buffers.fetch(transfer.dst, self._slot(transfer, place))
         name = f"rank {pattern.rank} ({_end(transfer.src)}) to {_end(transfer.dst)} on engine {transfer.engine}"
         inside = slot[GUARD : GUARD + self._point.nbytes]
         check(inside, pattern, offset + GUARD, name, [self._buffers.pattern(end) for end in self._ends])

@@ -13,7 +13,7 @@ from typing import Any
 
 from hsakit import hip, results
 from hsakit.counters import Tally
-from hsakit.ffi import loader, node_choice
+from hsakit.ffi import loader
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.node import Gpu, Node
 from hsakit.sweep.children import Children
@@ -83,7 +83,7 @@ class Sweep:
     def __init__(self, node: Any, settings: Settings, clock: str | None = None):
         self._node = node
         self._settings = settings
-        self.clock = clock or node_choice.clock_label()
+        self.clock = clock or node.clock
         self.versions = results.versions(**node.versions)
         self.broken: str | None = None  # why nothing more can be measured
 

@@ -31,6 +31,7 @@ NAMES = {
         "empty": [],
     },
     "wait": {"wait_flags": [["flags", True], ["count", False]]},
+    "census": {"census": [["places", True], ["naps", False]]},
     "copy": {"copy": [["dst", True], ["src", True], ["nbytes", False]]},
     "wrong": {"copy": [["dst", True], ["src", True]]},
 }

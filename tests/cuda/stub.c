@@ -25,7 +25,7 @@ typedef struct Op {
 } Op;
 typedef struct {
     Op *first, *last;
-    u64 context;
+    u64 sms;
 } Stream;
 static Stream streams[MOST];
 static unsigned stream_count;
@@ -35,8 +35,10 @@ static int failed; /* as a kernel that touched what it may not: every later call
 
 static u64 word(const unsigned char *block, int at) { return *(const u64 *)(block + at); }
 
-static void launch(u64 kernel, const unsigned char *b) {
+static void launch(u64 kernel, const unsigned char *b, u64 workgroups, u64 sms) {
     const char *name = names[kernel];
+    if (!strcmp(name, "census"))
+        for (unsigned i = 0; i < workgroups; ++i) ((unsigned *)word(b, 0))[8 * i + 3] = i % sms;
     if (!strcmp(name, "stamp")) *(u64 *)word(b, 0) = ticks();
     if (!strcmp(name, "copy")) memmove((void *)word(b, 0), (void *)word(b, 8), word(b, 16));
     if (!strcmp(name, "wait_flags")) memset((void *)word(b, 0), 0, 8 * *(unsigned *)(b + 8));
@@ -75,7 +77,7 @@ static void pump(void) {
                 if (op->kind == WRITE) *(volatile u64 *)op->a = op->b;
                 if (op->kind == COPY) memmove((void *)op->a, (void *)op->b, op->n);
                 if (op->kind == STAMP) *(double *)op->a = now();
-                if (op->kind == LAUNCH) launch(op->a, op->block);
+                if (op->kind == LAUNCH) launch(op->a, op->block, op->n, streams[s].sms);
                 streams[s].first = op->next;
                 free(op);
                 moved = 1;
@@ -114,7 +116,7 @@ R cuCtxSetCurrent(u64 c) { return OK; }
 R cuCtxGetStreamPriorityRange(int *a, int *b) { return *a = 0, *b = -5, OK; }
 R cuDeviceCanAccessPeer(int *a, int x, int y) { return *a = 1, OK; }
 R cuCtxEnablePeerAccess(u64 c, unsigned f) { return OK; }
-R cuStreamCreateWithPriority(u64 *s, unsigned f, int p) { return *s = ++stream_count, OK; }
+R cuStreamCreateWithPriority(u64 *s, unsigned f, int p) { return streams[stream_count].sms = 132, *s = ++stream_count, OK; }
 R cuStreamQuery(u64 s) { return pump(), failed ? ILLEGAL : streams[s - 1].first ? NOT_READY : OK; }
 R cuMemAlloc_v2(u64 *p, size_t n) {
     if (n > 1ull << 37) return 2;
@@ -168,7 +170,7 @@ R cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, u64 f, int b, size_t d) { 
 R cuLaunchKernel(u64 k, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned lds, u64 stream,
                  void *params, u64 *extra) {
     if (params || extra[0] != 1 || extra[2] != 2 || extra[4] != 0) return INVALID;
-    return add(stream, LAUNCH, k, 0, 0, (void *)extra[1], *(size_t *)extra[3]);
+    return add(stream, LAUNCH, k, 0, gx, (void *)extra[1], *(size_t *)extra[3]);
 }
 
 /* Multiprocessors are granted in eights. */
@@ -189,4 +191,6 @@ R cuDevResourceGenerateDesc(u64 *d, unsigned *r, unsigned n) { return granted[pa
 R cuGreenCtxCreate(u64 *g, u64 d, int dev, unsigned f) { return *g = 2000 + d, f == 1 ? OK : INVALID; }
 R cuGreenCtxGetDevResource(u64 g, unsigned *r, int t) { return r[24] = granted[g - 2000], OK; }
 R cuCtxFromGreenCtx(u64 *c, u64 g) { return *c = g, OK; }
-R cuGreenCtxStreamCreate(u64 *s, u64 g, unsigned f, int p) { return *s = ++stream_count, OK; }
+R cuGreenCtxStreamCreate(u64 *s, u64 g, unsigned f, int p) {
+    return streams[stream_count].sms = granted[g - 2000], *s = ++stream_count, OK;
+}

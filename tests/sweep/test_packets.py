@@ -5,14 +5,14 @@ from types import SimpleNamespace
 from hsakit.counters import Counters
 from hsakit.sweep.packets import counted, difference, planned
 
-GPUS = {4: 0, 5: 1}  # by driver node
+NODES = 4, 5  # of the driver, by GPU
 E3, E2 = {"sdma_copy_engine_3": 2, "sdma_poll": 0}, {"sdma_copy_engine_2": 1}
 
 
 def tally(nodes):
     crossed = Counters(nodes)
     names = {name for counts in nodes.values() for name in counts if "engine" not in name}
-    return SimpleNamespace(counted=crossed, totals=lambda: {name: crossed.total(name) for name in names})
+    return SimpleNamespace(nodes=NODES, counted=crossed, totals=lambda: {name: crossed.total(name) for name in names})
 
 
 def test_large_copies_are_several_packets_on_the_drivers_engine():
@@ -24,11 +24,10 @@ def test_other_kinds_of_packets_are_kept_where_there_are_any():
     plan = {"sdma_copy": 3, "aql_dispatch": 0, "engines": {}}
     found = counted(
         tally({4: {"sdma_copy": 2, **E3}, 5: {"sdma_copy": 1, **E2}}),
-        GPUS,
         {**plan, "aql_dispatch": 0},
     )
     assert found == {"sdma_copy": 3, "engines": {"0/3": 2, "1/2": 1}}
-    assert counted(SimpleNamespace(counted=None, totals=lambda: None), GPUS, plan) is None
+    assert counted(SimpleNamespace(counted=None, totals=lambda: None), plan) is None
 
 
 def test_differences():
