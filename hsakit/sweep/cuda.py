@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -17,7 +18,7 @@ from hsakit.sweep import collective_plan
 from hsakit.sweep.collective import CollectiveSweep
 from hsakit.sweep.cumask import CuMaskSweep
 from hsakit.sweep.dma import DmaSweep
-from hsakit.sweep.loads import SEED, Gemm, Load, Program
+from hsakit.sweep.loads import SEED, Gemm, Load, Memory, Program
 from hsakit.sweep.masks import ALL, STEP, Masks
 from hsakit.sweep.plan import KINDS, Machine, Point, Selection, kind_of, plan
 from hsakit.sweep.sweep import Settings, find_gpu, rounds
@@ -183,13 +184,17 @@ class _Trial:
         }
 
     def all(self, sweep: CudaCuMaskSweep, settings: Settings) -> None:
-        point, job = self._point, sweep.job(self._point.gpu, self._point.load)
-        self.parameters["reference"] = job.reference
-        launch = point.load.launch(sweep.kernels(point.gpu, point.api), job)
-        if point.api == "cuda":  # of its kernels cuBLASLt tells nothing
-            self.parameters |= _shape(launch, self._gpu, point.count)
-        with sweep.queue(point.gpu, point.count) as queue, self._node.create_signal(0) as done:
-            self.parameters["cus"] = queue.sms
+        point = self._point
+        with (
+            # Memory of its own: another kernel, as cuBLASLt has for other multiprocessors, may give other bytes.
+            closing(point.load.job(Memory(self._gpu, settings.deadline))) as job,
+            sweep.queue(point.gpu, point.count) as queue,
+            self._node.create_signal(0) as done,
+        ):
+            self.parameters |= {"reference": job.reference, "cus": queue.sms}
+            launch = point.load.launch(sweep.kernels(point.gpu, point.api), job)
+            if point.api == "cuda":  # of its kernels cuBLASLt tells nothing
+                self.parameters |= _shape(launch, self._gpu, point.count)
             work = queue.prepare(launch, completion=done)
             self._take_census(queue, sweep.kernels(point.gpu, "cuda"), settings.deadline)
             for words, measured in rounds(settings.warmup, settings.repeats):
