@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from contextlib import nullcontext
 
 import numpy as np
 
@@ -150,7 +151,8 @@ class Driver:
             ffi.errno = errno.EINVAL
             return -1
         try:
-            call[1](ffi.cast(call[0], argument))
+            with nullcontext() if number == k.WAIT_EVENTS else self.host.calls():
+                call[1](ffi.cast(call[0], argument))
             return 0
         except Refused as refusal:
             log.debug("ioctl 0x%02x refused: %s", number, refusal)

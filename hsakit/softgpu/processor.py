@@ -185,7 +185,7 @@ class Processor:
         """See what the host did, and let happen what may happen.  False if there was nothing."""
         rung = self.see_doorbells()
         if not rung:
-            self._host.looked()
+            self._host.looked(bool(self._wanted))
         self._dirty = True  # the host may have written
         moved = self._move() or rung
         if not moved and self._host.quiet and self._timeline.next is None and self._driver.executor.parked:
