@@ -7,7 +7,7 @@ what drifts hits all alike. So a scenario is measured as a whole, and its rows a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,6 @@ from hsakit.sweep.dma import packet_bytes_of
 REPEATS = 9  # as in the paper
 SMALL = {"m": 256, "n": 256, "k": 64}  # what stands for a larger GEMM where that cannot be verified: 4 tiles
 SMALL_BYTES = 8000  # of a shard
-HOST_DRIVEN = 3  # runs of what the host drives, where the clock is a model
 _QUICK_STEP = 3  # of a strategy's variants, each so manieth
 
 
@@ -124,19 +123,12 @@ class C3Sweep(sweep.Sweep):
         try:
             with self._stage(scenario, verify=not settings.scaled) as stage:
                 facts = self._facts(stage)
-                if self.clock == "model":
-                    rounds, warmup = 1, 0  # every run of a model is the same
-                else:
-                    rounds, warmup = settings.repeats, settings.warmup
+                rounds = 1 if self.clock == "model" else settings.repeats  # every run of a model is the same
                 for number in range(rounds):
                     for trial in _from(list(trials.values()), number, fixed=len(self._alone(points))):
                         if number == 0:
                             facts.times.update(self._times(trials))
-                        self._once(stage, facts, trial, warmup)
-                if self.clock == "model":
-                    for trial in trials.values():
-                        if trial.launch == "host":
-                            self._undisturbed(stage, facts, trial)
+                        self._once(stage, facts, trial)
         except HsakitError as failed:
             self._note(failed, f"{scenario}")
             for trial in trials.values():
@@ -169,7 +161,7 @@ class C3Sweep(sweep.Sweep):
         engines = len(gpus[0].engines_to(gpus[1]))
         return Facts(stage.scenario, len(gpus), Launch(stage.gemm_workgroups, per_cu), self.machine, engines)
 
-    def _once(self, stage: Stage, facts: Facts, trial: Trial, warmup: int) -> None:
+    def _once(self, stage: Stage, facts: Facts, trial: Trial) -> None:
         """One measured run of a strategy, after its warm-up; what goes wrong ends the trial, not the sweep."""
         if trial.error is not None:
             return
@@ -177,18 +169,17 @@ class C3Sweep(sweep.Sweep):
             trial.error = f"{trial.point}: not run: {self.broken}"
             return
         try:
-            trial.run(stage, facts, warmup)
+            trial.run(stage, facts, self._warmup)
         except HsakitError as failed:
             self._note(failed, str(trial.point))
             trial.error = f"{trial.point}, run {len(trial.samples) + 1}: {failed}"
 
-    def _undisturbed(self, stage: Stage, facts: Facts, trial: Trial) -> None:
-        """Of several host-driven runs under a modelled clock the shortest: where the host's thread has to wait for a
-        processor, that clock goes on without it, which no GPU's host is meant by."""
-        for _ in range(HOST_DRIVEN - 1):
-            self._once(stage, facts, trial, 0)
-        if trial.error is None:
-            trial.samples = [min(trial.samples, key=ticks.elapsed)]
+    def _warmup(self, launch: str) -> int:
+        """Runs before a measured one. A modelled clock needs them only where the host drives: what is made at the first
+        use of an engine or a queue is time of the host."""
+        if self.clock != "model":
+            return self._settings.warmup
+        return 1 if launch == "host" else 0
 
     def _note(self, failed: HsakitError, where: str) -> None:
         if isinstance(failed, DeadlineExceeded | GpuException | GpuMemoryFault):
@@ -200,7 +191,7 @@ class C3Sweep(sweep.Sweep):
         key = small, point.label
         if key not in self._proofs:
             trial = Trial(dataclasses.replace(point, scenario=small))
-            self._once(*self._stage_of(small), trial, 0)
+            self._once(*self._stage_of(small), trial)
             self._proofs[key] = trial.error
             if trial.error is not None:
                 self._forget_small()  # others begin with a stage that nobody spoilt
@@ -264,8 +255,9 @@ class Trial:
         self._planned = dict.fromkeys(("aql_dispatch", "aql_barrier_and", "sdma_copy"), 0)
         self._tally: Any = None
 
-    def run(self, stage: Stage, facts: Facts, warmup: int) -> None:
-        """One measured run, and ``warmup`` before it. Raises an HsakitError if it was not what it says it is."""
+    def run(self, stage: Stage, facts: Facts, warmup: Callable[[str], int]) -> None:
+        """One measured run, and before it as many as ``warmup`` says of its launch. Raises an HsakitError if it was not
+        what it says it is."""
         variant = dict(self.point.variant)
         described = self.point.strategy.describe(facts, **variant)
         if described.launch == "host" and not stage.gemms.ours:
@@ -288,7 +280,8 @@ class Trial:
             self.point.strategy.enqueue(run, facts, **variant)
             if run.launch != described.launch:
                 raise HsakitError(f"it says that it is launched {described.launch}, and is {run.launch}")
-            for number in range(warmup + 1):
+            before = warmup(run.launch)
+            for number in range(before + 1):
                 self._planned = {name: n + run.planned[name] for name, n in self._planned.items()}
                 works, sample = run.once(self._tally)
                 if self.works and works != self.works:
@@ -296,7 +289,7 @@ class Trial:
                 self.works = works
                 if wrong := wrong_with(described, works, sample):
                     raise HsakitError(wrong)
-                if number == warmup:
+                if number == before:
                     self.samples.append(sample)
 
     def packets(self) -> tuple[dict, dict | None]:
