@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What Python costs: FFI calls, AQL packets, kernel launches and engine copies, each beside a plain C loop on the same
 library; and what a C3 run at full size costs.
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Print the node: GPUs, links with type and rate, engines.
 
 python tools/topology.py [--node soft|hw|auto] [--json]
