@@ -210,12 +210,13 @@ for _ in range(20):
         address, _ = raw.host(1 << 20)
         array = np.ones(100_000, dtype=np.uint8)
         raw.lock(array)
+        copies = []
         for engine, gpu in zip(range(2, 9), raw.gpus):
-            peer = raw.gpus[raw.gpus.index(gpu) - 1]
-            raw.copy(memory[raw.gpus.index(peer)], peer, memory[raw.gpus.index(gpu)], gpu, 1 << 20, engine=engine)
-        raw.copy(memory[0], raw.gpus[0], array.ctypes.data, raw.cpu, 100_000)
-        for queue in queues:
-            raw.wait(queue.barrier())
+            at = raw.gpus.index(gpu)
+            copies.append(raw.copy(memory[at - 1], raw.gpus[at - 1], memory[at], gpu, 1 << 20, engine=engine))
+        copies.append(raw.copy(memory[0], raw.gpus[0], array.ctypes.data, raw.cpu, 100_000))
+        for signal in [*copies, *(queue.barrier() for queue in queues)]:
+            raw.wait(signal)
         raw.lib.hsa_amd_memory_unlock(array.ctypes.data)
         driver = raw.driver
     left.append([len(driver.space), len(driver.events), len(driver._queues), sum(driver._vram_used)])

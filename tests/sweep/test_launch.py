@@ -88,9 +88,16 @@ def test_the_gate_opens_whatever_happens(sweep, point, monkeypatch):
     assert sweep.run(point("hsa", "prepared"))["error"] is None
 
 
-def test_a_latch_that_let_go_by_itself_is_an_error(sweep, point):
+def test_a_latch_that_let_go_by_itself_is_an_error(sweep, point, monkeypatch):
     bench = sweep._benches[0, point("hip", "prepared").api]
     bench._latch.set("limit", 1)
+    hold = bench.hold
+
+    def until_it_let_go():
+        hold()
+        bench.where.synchronize(10)
+
+    monkeypatch.setattr(bench, "hold", until_it_let_go)
     row = sweep.run(point("hip", "prepared"))
     assert "the latch let go before" in row["error"] and row["verified"] == "none"
 
