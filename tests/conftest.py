@@ -174,6 +174,32 @@ def need_gpus():
     return need
 
 
+@pytest.fixture
+def follows_protocol():
+    """``follows_protocol(node)``: a platform and what it makes are what ``hsakit.platform`` describes."""
+    from hsakit import platform
+
+    def check(node):
+        gpu = node.gpus[0]
+        engine = gpu.engines_to(node.gpus[-1])[0]
+        with gpu.create_queue(64) as queue, node.create_signal() as signal, gpu.allocate(64) as buffer:
+            with node.allocate(64) as host:
+                for thing, kind in (
+                    (node, platform.Platform),
+                    (gpu, platform.Gpu),
+                    (queue, platform.Queue),
+                    (engine, platform.CopyEngine),
+                    (signal, platform.Signal),
+                    (buffer, platform.Buffer),
+                    (buffer[1:2], platform.Span),
+                    (engine.prepare(buffer, host), platform.Work),
+                    (queue.prepare(completion=signal), platform.Work),
+                ):
+                    assert isinstance(thing, kind)
+
+    return check
+
+
 class Blas:
     """A stand-in for a library of GEMMs, loaded in its place. ``name``: whose; ``tell``: functions of its own."""
 

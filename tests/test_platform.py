@@ -3,32 +3,14 @@
 import numpy as np
 import pytest
 
-from hsakit import platform
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.pattern import Pattern
 
 PATTERN = Pattern(9, 2)
 
 
-def test_a_node_and_its_objects_are_those_of_the_protocol(node):
-    gpu = node.gpus[0]
-    engine = gpu.engines_to(gpu)[0]
-    with gpu.create_queue(64) as queue, node.create_signal() as signal, gpu.allocate(64) as buffer:
-        with node.allocate(64) as host:
-            copy = engine.prepare(buffer, host)
-            work = queue.prepare(completion=signal)
-            for thing, kind in (
-                (node, platform.Platform),
-                (gpu, platform.Gpu),
-                (queue, platform.Queue),
-                (engine, platform.CopyEngine),
-                (signal, platform.Signal),
-                (buffer, platform.Buffer),
-                (buffer[1:2], platform.Span),
-                (copy, platform.Work),
-                (work, platform.Work),
-            ):
-                assert isinstance(thing, kind)
+def test_a_node_and_its_objects_are_those_of_the_protocol(node, follows_protocol):
+    follows_protocol(node)
 
 
 def test_engines_towards_peers_are_those_of_the_links(node):

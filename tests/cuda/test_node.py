@@ -5,7 +5,6 @@ import time
 import numpy as np
 import pytest
 
-from hsakit import platform
 from hsakit.collectives import Buffers, Operation, engines
 from hsakit.collectives.streamed import StreamedCollective
 from hsakit.cuda import partition
@@ -16,23 +15,8 @@ from hsakit.pattern import Pattern
 PATTERN = Pattern(9, 2)
 
 
-def test_a_node_and_its_objects_are_those_of_the_protocol(cuda_node):
-    gpu = cuda_node.gpus[0]
-    engine = gpu.engines_to(cuda_node.gpus[1])[0]
-    with gpu.create_queue(64) as queue, cuda_node.create_signal() as signal, gpu.allocate(64) as buffer:
-        copy = engine.prepare(buffer, cuda_node.allocate(64))
-        for thing, kind in (
-            (cuda_node, platform.Platform),
-            (gpu, platform.Gpu),
-            (queue, platform.Queue),
-            (engine, platform.CopyEngine),
-            (signal, platform.Signal),
-            (buffer, platform.Buffer),
-            (buffer[1:2], platform.Span),
-            (copy, platform.Work),
-            (queue.prepare(completion=signal), platform.Work),
-        ):
-            assert isinstance(thing, kind)
+def test_a_node_and_its_objects_are_those_of_the_protocol(cuda_node, follows_protocol):
+    follows_protocol(cuda_node)
     assert cuda_node.clock == "device" and cuda_node.tally().totals() is None
 
 
