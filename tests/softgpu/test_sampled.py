@@ -71,15 +71,17 @@ FLAGS = """
 from hsakit.collectives import Buffers, Operation, kernels
 said = []
 with Node("soft") as node:
-    operation = Operation("all-gather", len(node.gpus), 1 << 20)
+    operation = Operation("all-gather", len(node.gpus), 4 << 20)
     with Buffers(node, operation) as buffers, kernels.prepare(
-        node, operation, buffers.send, buffers.recv, workgroups=1
+        node, operation, buffers.send, buffers.recv, workgroups=8
     ) as gathered:
         buffers.prepare(gathered, 60)
-        for _ in range(2):  # flags and counters count on from run to run
+        for _ in range(3):  # flags and counters count on from run to run
+            began = time.process_time()
             gathered.submit()
             gathered.wait(60)
-            said.append(max(part.end for part in gathered.parts) - min(part.start for part in gathered.parts))
+            cost = time.process_time() - began
+            said.append([max(part.end for part in gathered.parts) - min(part.start for part in gathered.parts), cost])
         try:
             buffers.check(gathered, 60)
             found = "right"
@@ -90,10 +92,43 @@ print(json.dumps([said, found]))
 
 
 def test_flags_come_and_a_verification_in_full_fails():
-    times, found = child(FLAGS, "sampled")
-    assert len(times) == 2 and min(times) > 0
+    """The bytes are moved in the first run only, as far as they are; what happens with flags in every run."""
+    said, found = child(FLAGS, "sampled")
+    times, costs = zip(*said)
+    assert min(times) > 0
     assert max(times) == pytest.approx(min(times), rel=0.01)
+    assert max(costs[1:]) < costs[0] / 3
     assert found != "right"
+
+
+TABLES = """
+from hsakit.kernels import BLOCK, RUNS, TARGET
+def words(*values):
+    return lambda view: view.reshape(-1).view(np.uint64).__setitem__(slice(None), values)
+with Node("soft") as node:
+    gpu, nbytes = node.gpus[0], 32 << 20
+    src, dst, blocks = gpu.allocate(nbytes), gpu.allocate(nbytes), gpu.allocate(BLOCK.itemsize)
+    targets, runs, late = gpu.allocate(TARGET.itemsize), gpu.allocate(RUNS.itemsize), gpu.allocate(8)
+    said = []
+    gpu.put(targets, words(dst.address, 0))
+    gpu.put(late, words(0))
+    gpu.put(runs, words(0, 0))
+    with gpu.create_queue() as queue:
+        exchange = gpu.kernels.exchange(blocks, targets, runs, late, late, senders=0, workgroups=8, hold=(src, dst))
+        for part in 1, 1, 2, 1:
+            gpu.put(blocks, words(src.address, nbytes // part, 1 << 32))  # 1 target, from the first on
+            said.append(run(node, queue, exchange))
+    said.append(np.array(gpu.get(runs)).reshape(-1).view(np.uint64).tolist())
+print(json.dumps(said))
+"""
+
+
+def test_a_beginning_that_loads_something_else_is_executed():
+    """The same kernel with the same arguments; what they point to has changed."""
+    whole, again, half, last, counted = child(TABLES, "sampled")
+    assert again == last == pytest.approx(whole, rel=0.01)  # a first run finds out what its workgroups share
+    assert half == pytest.approx(whole / 2, rel=0.1)
+    assert counted == [0, 4]
 
 
 COPIES = """
@@ -144,22 +179,27 @@ with Node("soft") as node:
     said["put and get"] = right(gpu.get(memory))
     with gpu.create_queue() as queue:
         for groups in 2, 80:
-            poison(host.view())
-            run(node, queue, gpu.kernels.copy(host, memory, workgroups=groups))
-            said[f"copy to the host by {groups}"] = right(host.view())
-            gpu.put(memory, poison)
-            run(node, queue, gpu.kernels.copy(memory, host, workgroups=groups))
-            said[f"copy from the host by {groups}"] = right(gpu.get(memory))
+            to = gpu.kernels.copy(host, memory, workgroups=groups)
+            back = gpu.kernels.copy(memory, host, workgroups=groups)
+            for turn in "once", "again":
+                poison(host.view())
+                run(node, queue, to)
+                said[f"copy to the host by {groups}, {turn}"] = right(host.view())
+                gpu.put(memory, poison)
+                run(node, queue, back)
+                said[f"copy from the host by {groups}, {turn}"] = right(gpu.get(memory))
         def damage(view):
             pattern.fill(view)
             view.reshape(-1).view(np.uint8)[nbytes // 2] ^= 1
-        gpu.put(memory, damage)
         found = gpu.allocate(MISMATCH.itemsize)
         for groups in 2, 80:
-            gpu.put(found, lambda view: view.reshape(-1).view(np.uint64).__setitem__(slice(0, 2), (0, NOWHERE)))
-            run(node, queue, gpu.kernels.compare(memory, pattern, found, workgroups=groups))
-            count, first = np.array(gpu.get(found)).reshape(-1).view(np.uint64)[:2].tolist()
-            said[f"compare by {groups}"] = (count, first) == (1, nbytes // 2)
+            compare = gpu.kernels.compare(memory, pattern, found, workgroups=groups)
+            for what, wanted in (pattern.fill, (0, NOWHERE)), (damage, (1, nbytes // 2)):
+                gpu.put(memory, what)
+                gpu.put(found, lambda view: view.reshape(-1).view(np.uint64).__setitem__(slice(0, 2), (0, NOWHERE)))
+                run(node, queue, compare)
+                count, first = np.array(gpu.get(found)).reshape(-1).view(np.uint64)[:2].tolist()
+                said[f"{wanted[0]} found by {groups}"] = (count, first) == wanted
 print(json.dumps(said))
 """
 
@@ -178,17 +218,12 @@ from hsakit.c3.stage import Stage
 costs, times = [], []
 with Node("soft") as node:
     scenario = next(each for each in load() if each.name == "cb10-ag")
-    for _ in range(3):
-        with Stage(node, scenario, verify=False) as stage, Run(stage) as run:
-            signals = run.gate(0)
-            run.gemm(after=signals[0])
-            run.engines(after=signals[0])
-            release = run._gate.release
-            def released():
-                global began
-                began = time.process_time()
-                release()
-            run._gate.release = released
+    with Stage(node, scenario, verify=False) as stage, Run(stage) as run:
+        signals = run.gate(0)
+        run.gemm(after=signals[0])
+        run.MEANS(after=signals[0])
+        for _ in range(3):
+            began = time.process_time()
             _, spans = run.once(node.tally())
             costs.append(time.process_time() - began)
             # Relative to the first part: the release is seen a tick sooner or later.
@@ -201,9 +236,10 @@ print(json.dumps({"seconds": costs, "same": times[1] == times[2], "KiB": rss,
 
 
 @pytest.mark.deadline(120)
-def test_full_paper_size_on_eight_gpus(record_property):
-    """Must not cost more than a fraction of a second once the kernel is known; 0.2 s on an idle core."""
-    said = child(PAPER, "sampled")
+@pytest.mark.parametrize("means", ["engines", "kernels"])
+def test_full_paper_size_on_eight_gpus(record_property, means):
+    """Must not cost more than a fraction of a second once the kernels are known; 0.2 s on an idle core."""
+    said = child(PAPER.replace("MEANS", means), "sampled")
     record_property("cost", said)
     print(said)
     assert said["same"]  # but for the first run, which executes what the others know

@@ -90,6 +90,7 @@ UNITS = {
     "lds": ("lds",),
     "memory": ("memory",),
 }
+UNIT_OF = {name: unit for unit, names in UNITS.items() for name in names}
 
 
 @dataclass(frozen=True)
@@ -128,16 +129,15 @@ def compute_ps(
     come from."""
     matrix = 0.0
     clocks = dict.fromkeys(UNITS, 0.0)
-    unit_of = {name: unit for unit, names in UNITS.items() for name in names}
     for name, amount in instructions.items():
         if name.startswith("mfma_"):
             if name[5:] not in rates.matrix:
                 raise ValueError(f"no rate for {name}; [cu_rates] has {', '.join(rates.matrix)}")
             matrix += amount / rates.matrix[name[5:]]
-        elif name in unit_of:
-            clocks[unit_of[name]] += amount / rates.issue[name]
+        elif name in UNIT_OF:
+            clocks[UNIT_OF[name]] += amount / rates.issue[name]
         else:
-            raise ValueError(f"no rate for instructions of class {name!r}; there are {', '.join(unit_of)}")
+            raise ValueError(f"no rate for instructions of class {name!r}; there are {', '.join(UNIT_OF)}")
     clocks["memory"] = max(clocks["memory"], moved / rates.memory_bytes)
     return max(matrix, *clocks.values()) * 1e6 / (clock_mhz * efficiency)
 

@@ -54,6 +54,7 @@ class Batch:
         self.outcome = MORE  # of the last segment
         self.trace: Trace | None = None
         self.forward: FastForward | None = None  # in a sampled execution
+        self.key: bytes | None = None  # there, what tells how it begins
         self._granted = np.zeros(waves.n, bool)  # may go on from where they stopped
         self._any_granted = False
         self._budget = self._jumps = 0
@@ -109,7 +110,7 @@ class Batch:
     @property
     def at_clock(self) -> bool:
         """Some stopped waves are about to read it: they wait for time, and not only for others."""
-        pcs = np.unique(self.waves.pc[self.waves.status == STOPPED]).tolist()
+        pcs = set(self.waves.pc[self.waves.status == STOPPED].tolist())
         return any(self._program.entry(pc).instruction.name in CLOCKS for pc in pcs)
 
     @property
@@ -117,8 +118,10 @@ class Batch:
         """bool [workgroups]: those of which all waves have ended."""
         if self.outcome == DONE:
             return np.ones(len(self.workgroups), bool)
-        alive = np.bincount(self.waves.workgroup[self.waves.status != ENDED], minlength=len(self.workgroups))
-        return alive == 0
+        left = self.waves.status != ENDED
+        if left.all():
+            return np.zeros(len(self.workgroups), bool)
+        return np.bincount(self.waves.workgroup[left], minlength=len(self.workgroups)) == 0
 
     def _choose(self, running: np.ndarray) -> tuple[Group, int, int]:
         """The group to run next, where it stands, and up to where."""

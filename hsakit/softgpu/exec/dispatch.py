@@ -19,6 +19,7 @@ from ..clock import PARKED, Cost
 from ..uapi import ffi
 from . import batch as batches
 from . import (
+    beginning,
     costing,
     families,  # noqa: F401  (defines the instructions)
     sampling,
@@ -102,6 +103,7 @@ class Dispatch:
         self.cus = placement.allowed
         geometry = (self._grid, self._workgroup, self._group, self._private)
         alike = signature(self._space, gpu, raw, self._descriptor.entry, geometry, self._kernarg)
+        self._alike = alike + bytes([gpu])
         self._signature = alike + repr(self.cus).encode()
         self._known = driver.executor.known
         self._reuse: costing.Reuse | None = self._known.get(self._signature)
@@ -110,6 +112,7 @@ class Dispatch:
             program, gpu, self._descriptor.entry
         ):  # fmt: skip
             self._sampled = alike
+        self._each: Cost | None = None  # what a workgroup costs then
         self._held: list[Batch] = []  # what those have stored
         on_an_xcc = sum(cus.bit_count() for cus in self.cus) / len(self.cus) * self.per_cu
         self._together = min(on_an_xcc, self.workgroups / len(self.cus))
@@ -154,7 +157,10 @@ class Dispatch:
         if self._sampled is not None:
             sample = self._sample(cohort, self._sampled)
             if sample.large:
-                return self._price(sample.executed.seen_by(self._gpu, sample.gpu), sample.reuse, waits=2)
+                if self._each is None:
+                    executed = sample.executed.seen_by(self._gpu, sample.gpu)
+                    self._each = self._price(executed, sample.reuse, waits=2)
+                return self._each
             self._sampled = None
         residents = cohort.data = Residents()
         return self._segment(cohort, residents, self._make_batches(cohort, residents), first=True)
@@ -247,8 +253,11 @@ class Dispatch:
         for batch in some:
             mine.append(batch)
             cut &= batch.outcome == batches.MORE
-            batch.run(self._meanwhile)
-            count.add(self._program, batch)
+            if first and batch.key is not None:
+                count.include(self._begin(batch, batch.key))
+            else:
+                batch.run(self._meanwhile)
+                count.add(self._program, batch)
             self._learn(batch)
             if batch.outcome == batches.DONE:
                 self._put_back(batch)
@@ -259,6 +268,21 @@ class Dispatch:
         cost = self._price(count, self._reuse or costing.ALONE, waits)
         self._driver.processor.wrote()
         return residents.outcome(cohort, mine, cost, PARKED)
+
+    def _begin(self, batch: Batch, key: bytes) -> Count:
+        """The first segment of a batch."""
+        known = self._driver.executor.beginnings
+        count = known.recall(key, batch, self._packet_address) if batch.trace is None else None
+        if count is None:
+            batch.waves.memory.reads = []
+            batch.run(self._meanwhile)
+            again = beginning.same_each_time(self._program, batch.waves.executed)
+            count = Count()
+            count.add(self._program, batch)
+            if again:
+                known.keep(key, batch, self._packet_address, count, self.workgroups)
+            batch.waves.memory.reads = None
+        return count
 
     def _price(self, count: Count, reuse: costing.Reuse, waits: int) -> Cost:
         grid = self._counts[0], self._counts[1], self._counts[2]
@@ -343,6 +367,9 @@ class Dispatch:
         batch = Batch(self._program, w, np.array(places), [number for number, _ in members], self)
         if self._driver.sampled:
             batch.forward = FastForward(self._program)
+            if self._driver.coherence is None:  # which has to see every access
+                packet = 4 * (d.properties & 1) if d.properties & 2 else None
+                batch.key = beginning.key(self._alike, batch.numbers, w, at, packet)
         if traced:
             where = {number: i for i, number in enumerate(batch.numbers)}
             chosen = [None if t is None else where.get(t) for t in traced]

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from .batch import Batch
+from .beginning import Beginnings
 from .costing import Reuse
 from .dispatch import EC_DIM_INVALID, BadDispatch, Dispatch
 from .placement import placement
@@ -26,6 +27,7 @@ class Executor:
         self.registers = Registers()
         self.known: dict[bytes, Reuse] = {}  # by signature, how a kernel's workgroups share what they load
         self.samples: dict[bytes, Sample] = {}  # by signature, what some of a kernel's workgroups executed
+        self.beginnings = Beginnings()
         self._independent: dict[bytes, bool] = {}  # by its code
         self._programs: dict[int, Program] = {}
         self._placement = lru_cache(maxsize=256)(lambda mask: placement(driver.spec.gpu, mask))

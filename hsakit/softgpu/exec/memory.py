@@ -8,6 +8,7 @@ are.  Every lane's address is first looked up in the node's allocation table, in
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ _VIEWS = {
     for size, dtype in ((1, np.uint8), (2, np.uint16), (4, np.uint32), (8, np.uint64), (16, np.complex128))
 }
 
+READS = 1024  # scalar loads that are written down
 HOST = -1  # where a GPU's number would stand
 
 _NARROW = {1: np.uint8, 2: np.uint16}
@@ -45,6 +47,13 @@ class LaneFault(MemoryFault):
         self.gpu, self.address, self.present, self.lane = fault.gpu, fault.address, fault.present, lane
 
 
+class Read(NamedTuple):
+    """A scalar load, by some waves: what was found."""
+
+    addresses: np.ndarray
+    found: np.ndarray
+
+
 class LaneMemory:
     """``log``: holds back what is stored; None: stores are visible at once."""
 
@@ -57,6 +66,7 @@ class LaneMemory:
         self.loads: dict[int, int] = {}
         self.stores: dict[int, int] = {}
         self._counting = True
+        self.reads: list[Read] | None = None  # scalar loads, where they are written down and are not too many
 
     def load(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
         """Bytes at flat uint64 ``addresses``: an array [lanes, words] of uint32; below 4 bytes, zero-extended."""
@@ -160,6 +170,10 @@ class LaneMemory:
         """As :meth:`load`, by the scalar caches: what waves read there of the host's memory is no traffic of each."""
         before = self.loads.get(HOST, 0)
         data = self.load(addresses, nbytes)
+        if self.reads is not None:
+            self.reads.append(Read(addresses, data))
+            if len(self.reads) > READS:
+                self.reads = None
         if before:
             self.loads[HOST] = before
         else:

@@ -34,6 +34,9 @@ class Cells(NamedTuple):
     at: np.ndarray  # int64 positions in it
     base: int  # host address of memory[0]; 0 where nobody else acts upon it meanwhile
 
+    def __repr__(self) -> str:
+        return f"Cells of {self.memory.dtype} at {self.at}"  # the memory may be all that there is
+
 
 def _inc(old, limit):
     return np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1))
@@ -106,6 +109,8 @@ OPERATIONS = {
 def update(cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.ndarray:
     """Do ``operation`` with the lanes' ``data`` (arrays of its dtype); what each lane found, of the same dtype."""
     at = cells.at
+    if isinstance(operation.function, np.ufunc) and (at == at[0]).all():
+        return _update_word(cells, operation.function, data[0])
     order = np.argsort(at, kind="stable")
     at = at[order]
     first = np.ones(len(at), bool)
@@ -124,6 +129,18 @@ def update(cells: Cells, operation: Operation, data: list[np.ndarray]) -> np.nda
         again = order[lost[np.cumsum(first) - 1]]
         out[again] = update(cells._replace(at=cells.at[again]), operation, [d[again] for d in data])
     return out
+
+
+def _update_word(cells: Cells, function: np.ufunc, data: np.ndarray) -> np.ndarray:
+    """The same where all lanes want one word, as those that count do."""
+    place = cells.at[:1]
+    while True:
+        before = cells.memory[place]
+        row = np.concatenate([before.view(data.dtype), data])
+        running = function.accumulate(row, dtype=data.dtype)
+        after = running[-1:].view(before.dtype)
+        if before == after or _replace(cells, place, before, after) is None:
+            return running[:-1]
 
 
 def _fold(old: np.ndarray, starts: np.ndarray, function: Callable, data: list[np.ndarray]):

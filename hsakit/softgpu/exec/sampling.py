@@ -38,11 +38,18 @@ class Sample(NamedTuple):
 
     @property
     def large(self) -> bool:
-        """Whether these stand for the rest.  Not where the host's memory is touched: what it sees is whole."""
-        loads, stores = self.executed.loads, self.executed.stores
-        if loads.get(HOST) or stores.get(HOST):
-            return False
-        return sum(loads.values()) + sum(stores.values()) > BYTES or self.executed.issued > INSTRUCTIONS
+        """Whether these stand for the rest."""
+        return is_large(self.executed)
+
+
+def is_large(executed: Count, times: float = 1) -> bool:
+    """Whether so much, so many times, need not be executed in full.  Where the host's memory is touched it must: what
+    the host sees is whole."""
+    loads, stores = executed.loads, executed.stores
+    if loads.get(HOST) or stores.get(HOST):
+        return False
+    nbytes = sum(loads.values()) + sum(stores.values())
+    return nbytes * times > BYTES or executed.issued * times > INSTRUCTIONS
 
 
 def independent(program: Program, entry: int) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from copy import copy
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .mfma import SHAPES
 from .program import Program
@@ -56,6 +56,11 @@ def totals(program: Program, executed: Mapping[int, int]) -> dict[str, int]:
     return sums
 
 
+def _add(sums: dict[Any, float], more: Mapping[Any, float], times: float = 1) -> None:
+    for what, amount in more.items():
+        sums[what] = sums.get(what, 0) + amount * times
+
+
 class Count:
     """What workgroups executed in a segment, added up."""
 
@@ -80,6 +85,15 @@ class Count:
         )
         return count
 
+    def include(self, other: Count) -> None:
+        """Also that."""
+        self.workgroups += other.workgroups
+        self.issued += other.issued
+        self.sleep = max(self.sleep, other.sleep)
+        _add(self.instructions, other.instructions)
+        _add(self.loads, other.loads)
+        _add(self.stores, other.stores)
+
     def add(self, program: Program, batch: Batch, times: float = 1) -> None:
         """Take what a batch has counted since the last time; each of its workgroups stands for so many."""
         waves = batch.waves
@@ -87,11 +101,9 @@ class Count:
         self.sleep = max(self.sleep, int(waves.slept.max()))
         memory = waves.memory
         for mine, its in ((self.loads, memory.loads), (self.stores, memory.stores)):
-            for place, nbytes in its.items():
-                mine[place] = mine.get(place, 0) + nbytes * times
+            _add(mine, its, times)
             its.clear()
-        for kind, amount in totals(program, waves.executed).items():
-            self.instructions[kind] = self.instructions.get(kind, 0) + amount * times
+        _add(self.instructions, totals(program, waves.executed), times)
         self.issued += sum(waves.executed.values()) * times
         waves.executed.clear()
         waves.slept[:] = 0
