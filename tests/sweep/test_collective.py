@@ -123,9 +123,7 @@ def test_what_is_not_verified_is_verified_small(node, monkeypatch):
     small = point(size=1 << 16, launch="gated")
     checked = []
     check = collective.Buffers.check
-    monkeypatch.setattr(
-        collective.Buffers, "check", lambda self, *a: (checked.append(self.operation), check(self, *a))
-    )
+    monkeypatch.setattr(collective.Buffers, "check", lambda self, *a: (checked.append(self.operation), check(self, *a)))
     with CollectiveSweep(node, Settings(repeats=1, warmup=0, scaled=True)) as sweep:
         rows = [sweep.run(each) for each in (big, alike, small)]
         assert [row["verified"] for row in rows] == ["scaled", "scaled", "full"]
