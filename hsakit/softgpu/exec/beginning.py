@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..memory import MemoryFault
 from .batch import DONE, STOP
 from .sampling import MEETS, is_large
+from .signature import read
 from .state import join64
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ..memory import AddressSpace
     from .batch import Batch
-    from .memory import LaneMemory, Read
+    from .memory import Read
     from .program import Program
     from .state import Waves
     from .tally import Count
 
-PACKET = np.uint64(64)  # bytes of a dispatch packet
+PACKET = 64  # bytes of a dispatch packet
 NBYTES = 256 << 20  # of what is kept, at most
 REGISTERS, MEMORY = ("sgpr", "vgpr", "acc", "scc", "pc", "status", "lanes", "mode"), ("lds", "scratch")
 
@@ -38,9 +39,9 @@ REGISTERS, MEMORY = ("sgpr", "vgpr", "acc", "scc", "pc", "status", "lanes", "mod
 class Beginning(NamedTuple):
     """``packet``: the dispatch packet's address, which is another in each run."""
 
-    packet: np.uint64
-    words: tuple[np.ndarray, np.ndarray]
-    """addresses, and what scalar loads found there"""
+    packet: int
+    found: list[tuple[int, bytes]]
+    """by scalar loads, at these addresses"""
     executed: Count
     state: dict[str, np.ndarray]
     outcome: str
@@ -49,18 +50,23 @@ class Beginning(NamedTuple):
 class Beginnings:
     """Those of all kernels, by :func:`key`."""
 
-    def __init__(self) -> None:
+    def __init__(self, space: AddressSpace) -> None:
+        self._space = space
         self._kept: dict[bytes, Beginning] = {}
         self._nbytes = 0
 
-    def recall(self, key: bytes, batch: Batch, packet: int) -> Count | None:
+    def recall(self, key: bytes, gpu: int, batch: Batch, packet: int) -> Count | None:
         """What the beginning costs, if ``batch`` is behind it now."""
         kept = self._kept.get(key)
-        if kept is None or not _finds(batch.waves.memory, kept, np.uint64(packet)):
+        if kept is None:
             return None
+        for at, found in kept.found:
+            inside = 0 <= at - kept.packet < PACKET
+            if read(self._space, gpu, at - kept.packet + packet if inside else at, len(found)) != found:
+                return None
         for name, values in kept.state.items():
             getattr(batch.waves, name)[...] = values
-        _point(batch.waves.sgpr, kept.packet, np.uint64(packet))
+        _point(batch.waves.sgpr, np.uint64(kept.packet), np.uint64(packet))
         batch.outcome = kept.outcome
         return kept.executed
 
@@ -68,9 +74,10 @@ class Beginnings:
         """``batch`` has just come to the end of its beginning, where ``count`` was executed.  ``of``: workgroups of the
         dispatch."""
         waves, reads = batch.waves, batch.waves.memory.reads
-        if batch.outcome not in (DONE, STOP) or reads is None or not any(count.stores.values()):
+        if batch.outcome not in (DONE, STOP) or not any(count.stores.values()):
             return
-        if not is_large(count, of / len(batch.numbers)):
+        found = None if reads is None else _ranges(reads)
+        if found is None or not is_large(count, of / len(batch.numbers)):
             return
         state = {name: getattr(waves, name).copy() for name in REGISTERS}
         for name in MEMORY:
@@ -82,7 +89,7 @@ class Beginnings:
             self._kept.clear()
             self._nbytes = 0
         self._nbytes += nbytes
-        self._kept[key] = Beginning(np.uint64(packet), _words(reads), count, state, batch.outcome)
+        self._kept[key] = Beginning(packet, found, count, state, batch.outcome)
 
 
 def key(dispatch: bytes, numbers: list[int], waves: Waves, registers: int, packet_at: int | None) -> bytes:
@@ -102,32 +109,27 @@ def same_each_time(program: Program, executed: Iterable[int]) -> bool:
     return not any(MEETS.search(program.entry(pc).instruction.name) for pc in executed)
 
 
-def _words(reads: list[Read]) -> tuple[np.ndarray, np.ndarray]:
-    """Each word once: all waves load the same ones."""
-    found: dict[tuple[int, int], None] = {}
+def _ranges(reads: list[Read]) -> list[tuple[int, bytes]] | None:
+    """What was found, by address, in as few pieces as there are; None where a word was two things at two times."""
+    words: dict[int, int] = {}
     for addresses, values in reads:
-        for address, words in zip(addresses.tolist(), values.tolist()):
-            found.update(((address + 4 * i, word), None) for i, word in enumerate(words))
-    pairs = sorted(found)
-    return np.array([at for at, _ in pairs], np.uint64), np.array([word for _, word in pairs], np.uint32)
-
-
-def _finds(memory: LaneMemory, kept: Beginning, packet: np.uint64) -> bool:
-    """Whether all scalar loads would find what they found."""
-    addresses, words = kept.words
-    if not len(words):
-        return True
-    inside = addresses - kept.packet < PACKET
-    try:
-        found = memory.peek(np.where(inside, addresses - kept.packet + packet, addresses), 4, whole=False)
-    except MemoryFault:
-        return False
-    return found is not None and np.array_equal(found[:, 0], words)
+        for address, some in zip(addresses.tolist(), values.tolist()):
+            for i, word in enumerate(some):
+                if words.setdefault(address + 4 * i, word) != word:
+                    return None
+    found: list[tuple[int, bytes]] = []
+    for address, word in sorted(words.items()):
+        if found and address == found[-1][0] + len(found[-1][1]):
+            address, before = found.pop()
+        else:
+            before = b""
+        found.append((address, before + word.to_bytes(4, "little")))
+    return found
 
 
 def _point(sgpr: np.ndarray, before: np.uint64, now: np.uint64) -> None:
     """Let pairs of registers that point into the packet do so where it is now."""
     offsets = join64(sgpr[:-1:2], sgpr[1::2]) - before
-    for pair, wave in zip(*np.nonzero(offsets < PACKET)):
+    for pair, wave in zip(*np.nonzero(offsets < np.uint64(PACKET))):
         address = int(offsets[pair, wave] + now)
         sgpr[2 * pair, wave], sgpr[2 * pair + 1, wave] = address & 0xFFFFFFFF, address >> 32

@@ -154,14 +154,14 @@ class Dispatch:
 
     def begin(self, cohort: Cohort):
         """These workgroups have just become resident."""
-        if self._sampled is not None:
+        if self._each is None and self._sampled is not None:
             sample = self._sample(cohort, self._sampled)
             if sample.large:
-                if self._each is None:
-                    executed = sample.executed.seen_by(self._gpu, sample.gpu)
-                    self._each = self._price(executed, sample.reuse, waits=2)
-                return self._each
-            self._sampled = None
+                self._each = self._price(sample.executed.seen_by(self._gpu, sample.gpu), sample.reuse, waits=2)
+            else:
+                self._sampled = None
+        if self._each is not None:
+            return self._each
         residents = cohort.data = Residents()
         return self._segment(cohort, residents, self._make_batches(cohort, residents), first=True)
 
@@ -272,7 +272,7 @@ class Dispatch:
     def _begin(self, batch: Batch, key: bytes) -> Count:
         """The first segment of a batch."""
         known = self._driver.executor.beginnings
-        count = known.recall(key, batch, self._packet_address) if batch.trace is None else None
+        count = known.recall(key, self._gpu, batch, self._packet_address) if batch.trace is None else None
         if count is None:
             batch.waves.memory.reads = []
             batch.run(self._meanwhile)

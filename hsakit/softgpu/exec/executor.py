@@ -27,7 +27,7 @@ class Executor:
         self.registers = Registers()
         self.known: dict[bytes, Reuse] = {}  # by signature, how a kernel's workgroups share what they load
         self.samples: dict[bytes, Sample] = {}  # by signature, what some of a kernel's workgroups executed
-        self.beginnings = Beginnings()
+        self.beginnings = Beginnings(driver.space)
         self._independent: dict[bytes, bool] = {}  # by its code
         self._programs: dict[int, Program] = {}
         self._placement = lru_cache(maxsize=256)(lambda mask: placement(driver.spec.gpu, mask))

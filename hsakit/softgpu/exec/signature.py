@@ -18,7 +18,7 @@ def signature(space: AddressSpace, gpu: int, descriptor: bytes, entry: int, geom
     text = hashlib.blake2b(code(space, gpu, entry), digest_size=16)
     text.update(descriptor[:16] + descriptor[44:])
     text.update(repr(geometry).encode())
-    arguments = _read(space, gpu, kernarg, nbytes) if nbytes else b""
+    arguments = read(space, gpu, kernarg, nbytes) if nbytes else b""
     first: dict[int, int] = {}  # pointer into each allocation
     for at in range(0, len(arguments), 8):
         word = arguments[at : at + 8]
@@ -35,10 +35,10 @@ def signature(space: AddressSpace, gpu: int, descriptor: bytes, entry: int, geom
 
 def code(space: AddressSpace, gpu: int, entry: int) -> bytes:
     """A digest of the code at ``entry``."""
-    return hashlib.blake2b(_read(space, gpu, entry, CODE), digest_size=16).digest()
+    return hashlib.blake2b(read(space, gpu, entry, CODE), digest_size=16).digest()
 
 
-def _read(space: AddressSpace, gpu: int, address: int, nbytes: int) -> bytes:
+def read(space: AddressSpace, gpu: int, address: int, nbytes: int) -> bytes:
     """As many of these bytes as there are."""
     where = space.find(address)
     if where is None or not where.start <= address < where.end:

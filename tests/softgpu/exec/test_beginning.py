@@ -6,7 +6,7 @@ import pytest
 from hsakit.softgpu.exec import beginning
 from hsakit.softgpu.exec.batch import DONE, STOP
 from hsakit.softgpu.exec.log import StoreLog
-from hsakit.softgpu.exec.memory import LaneMemory
+from hsakit.softgpu.exec.memory import LaneMemory, Read
 from hsakit.softgpu.exec.state import Waves
 from hsakit.softgpu.exec.tally import Count
 from tests.softgpu.exec.machine import Memory, Text, batch
@@ -32,7 +32,7 @@ PROGRAM = """
 class Machine:
     def __init__(self, how: str = "s_nop 0"):
         self.program, self.memory = Text(PROGRAM.format(how=how)), Memory()
-        self.known = beginning.Beginnings()
+        self.known = beginning.Beginnings(self.memory.space)
         self.packets = [self.memory.allocate(4096, vram_of=None) for _ in range(2)]
         self.address, self.data = self.memory.allocate(4096, vram_of=0)
         for number, (_, packet) in enumerate(self.packets):
@@ -51,7 +51,7 @@ class Machine:
         one = batch(self.program, w, 1)
         key = beginning.key(b"kernel", list(numbers), w, REGISTERS, 0)
         if recall:
-            count = self.known.recall(key, one, at)
+            count = self.known.recall(key, 0, one, at)
             if count is not None:
                 return True, count, one
         w.memory.reads = []
@@ -102,9 +102,22 @@ def test_small_ones_are_executed():
     machine = Machine()
     _, count, one = machine.begin(0, recall=False)
     assert machine.begin(0, recall=True)[0]
-    machine.known = beginning.Beginnings()
+    machine.known = beginning.Beginnings(machine.memory.space)
     machine.known.keep(b"key", one, 0, count, N)
-    assert machine.known.recall(b"key", one, 0) is None
+    assert machine.known.recall(b"key", 0, one, 0) is None
+
+
+def test_a_word_that_was_two_things_is_not_relied_on():
+    machine = Machine()
+    _, count, one = machine.begin(0, recall=False)
+    at = np.array([machine.address], np.uint64)
+    one.waves.memory.reads = [Read(at, np.array([[word]], np.uint32)) for word in (1, 2)]
+    machine.known.keep(b"key", one, 0, count, LARGE)
+    assert machine.known.recall(b"key", 0, one, 0) is None
+    one.waves.memory.reads.pop()
+    machine.data.view(np.uint32)[0] = 1
+    machine.known.keep(b"key", one, 0, count, LARGE)
+    assert machine.known.recall(b"key", 0, one, 0) is count
 
 
 def test_no_more_is_kept_than_there_is_room_for(monkeypatch):
