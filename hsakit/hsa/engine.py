@@ -90,7 +90,10 @@ class CopyEngine:
         """InvalidArgument if copies that take so many bytes of the ring do not fit beside those in flight."""
         self.prune()
         with self._lock:
-            used, largest = self._used + sum(self._reserved.values()), max(self._largest, *costs, 0)
+            self._check_room(costs)
+
+    def _check_room(self, costs: Sequence[int]) -> None:
+        used, largest = self._used + sum(self._reserved.values()), max(self._largest, *costs, 0)
         if used + sum(costs) + largest >= RING:
             raise InvalidArgument(
                 f"{len(costs)} copies do not fit the ring of {self.label} at the same time: they take {sum(costs)} "
@@ -118,8 +121,9 @@ class CopyEngine:
 
     def reserve(self, copies: Copies, costs: Sequence[int]) -> None:
         """Keep room in the ring for copies that are submitted together again and again."""
-        self.check_room(costs)
+        self.prune()
         with self._lock:
+            self._check_room(costs)
             self._reserved[copies] = sum(costs)
             self._largest = max(self._largest, *costs)
 
@@ -140,7 +144,8 @@ class CopyEngine:
         while True:
             with self._lock:
                 self._largest = max(self._largest, operation.cost)
-                if self._used + sum(self._reserved.values()) + operation.cost + self._largest < RING:
+                reserved = sum(self._reserved.values())
+                if self._used + reserved + operation.cost + self._largest < RING:
                     self._used += operation.cost
                     number = self._submitted
                     self._submitted += 1
@@ -152,19 +157,27 @@ class CopyEngine:
                 continue
             self.agent.runtime.check_open()
             self.agent.runtime.raise_fault()
-            head = self._head()
-            if head and time.monotonic() >= end:
-                number, oldest = head
-                unmet = ", ".join(map(str, oldest.unmet()))
-                raise DeadlineExceeded(
-                    f"the ring of {self.label} had no room within {deadline:g} s: {len(self._flights)} copies are in "
-                    f"flight. Copy {number}, {oldest}, {f'waits for {unmet}' if unmet else 'is not complete'}"
-                )
+            if time.monotonic() >= end and (why := self._full(reserved + operation.cost)):
+                raise DeadlineExceeded(f"the ring of {self.label} had no room within {deadline:g} s: {why}")
             time.sleep(pause)
             pause = min(2 * pause, 1e-3)
         if not number % _EVERY:
             self.prune()
         return number
+
+    def _full(self, wanted: int) -> str | None:
+        """In words, what leaves no room for so many bytes, reserved ones among them; None if there may be some now."""
+        head = self._head()
+        if head:
+            number, oldest = head
+            unmet = ", ".join(map(str, oldest.unmet()))
+            return (
+                f"{len(self._flights)} copies are in flight. Copy {number}, {oldest}, "
+                f"{f'waits for {unmet}' if unmet else 'is not complete'}"
+            )
+        if wanted + self._largest >= RING:
+            return f"{sum(self._reserved.values())} bytes of it are reserved for batches. Close those not needed"
+        return None
 
     def prune(self) -> None:
         """Let go of copies that are complete."""

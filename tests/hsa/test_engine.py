@@ -63,6 +63,56 @@ def test_a_full_ring_is_waited_for_with_a_deadline(runtime, gpu, host, gate, lat
             each.close()
 
 
+def test_a_ring_that_batches_reserve_is_waited_for_with_a_deadline(runtime, gpu, host, monkeypatch):
+    monkeypatch.setattr(engine, "RING", 2000)
+    one = gpu.engine(0)
+    with host(64) as source, gpu.pool("coarse").allocate(64) as target:
+        copies = [one.prepare(target, source) for _ in range(10)]
+        batch = runtime.batch(copies)
+        with pytest.raises(DeadlineExceeded, match="bytes of it are reserved for batches"):
+            one.copy(target, source, deadline=0.1)
+        assert one.in_flight == 0
+        batch.close()
+        with one.copy(target, source, deadline=5) as done:
+            done.wait(deadline=5)
+
+
+class _Between:
+    """A lock; when it was given up for the n-th time something happens, as another thread might do it then."""
+
+    def __init__(self, lock, n, happens):
+        self.lock, self.left, self.happens = lock, n, happens
+
+    def __enter__(self):
+        self.lock.acquire()
+
+    def __exit__(self, *_):
+        self.lock.release()
+        self.left -= 1
+        if not self.left:
+            self.happens()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_two_threads_do_not_reserve_the_same_room(runtime, gpu, host, monkeypatch, n):
+    monkeypatch.setattr(engine, "RING", 2000)
+    one, made = gpu.engine(0), []
+    with host(64) as source, gpu.pool("coarse").allocate(64) as target:
+        ours, others = ([one.prepare(target, source) for _ in range(6)] for _ in range(2))
+
+        def reserve(copies):
+            try:
+                made.append(runtime.batch(copies))
+            except InvalidArgument:
+                pass
+
+        monkeypatch.setattr(one, "_lock", _Between(one._lock, n, lambda: reserve(others)))
+        reserve(ours)
+        assert sum(one._reserved.values()) + one._largest < 2000 and len(made) == 1
+        for batch in made:
+            batch.close()
+
+
 def test_who_never_waits_does_not_pile_up(runtime, gpu, host):
     one = gpu.engine(0)
     with host(64) as source, gpu.pool("coarse").allocate(64) as target:
