@@ -179,10 +179,15 @@ class SignalHandle(Handle):
             )
         if self.belongs:
             if value > self.armed - self.claims:
-                raise InvalidArgument(f"{self} belongs to {wait.describe(self)}, which alone sets it to a count")
+                self.check_free()
             return
         with _claims:
             self.armed, self.claims, self.pending = value, 0, []
+
+    def check_free(self) -> None:
+        """InvalidArgument if it belongs to a flight."""
+        if self.belongs:
+            raise InvalidArgument(f"{self} belongs to {wait.describe(self)}, which alone sets it to a count")
 
 
 def create(runtime: Runtime, initial: int) -> Signal:
@@ -254,10 +259,11 @@ class Signal(Closable[SignalHandle]):
         """Add to the value (which may be negative) and wake those who wait."""
         handle = self.handle()
         _check_value(value)
-        with _claims:
+        with _claims:  # both or none, for who looks whether an operation is complete
+            handle.check_free()
             handle.armed += value
-        # void hsa_signal_add_screlease(hsa_signal_t signal, hsa_signal_value_t value)
-        self.runtime.lib.hsa_signal_add_screlease(handle.raw, value)
+            # void hsa_signal_add_screlease(hsa_signal_t signal, hsa_signal_value_t value)
+            self.runtime.lib.hsa_signal_add_screlease(handle.raw, value)
 
     def wait(self, condition: str = "<", value: int = 1, deadline: float = 30.0) -> int:
         """Sleep until the signal's value is ``condition`` (``==``, ``!=``, ``<``, ``>=``) ``value``; returns the value.

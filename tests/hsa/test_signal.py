@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from hsakit.ffi.errors import ClosedError, InvalidArgument
@@ -12,6 +14,26 @@ def test_value_is_what_the_library_sees(runtime):
         signal.store(5)
         signal.add(-8)
         assert signal.value == signal.load() == -3
+
+
+def test_adding_completes_nothing_in_other_threads_eyes(runtime, queue, gate, monkeypatch):
+    seen, threads, add = [], [], runtime.lib.hsa_signal_add_screlease
+    with runtime.create_signal(1) as done:
+        queue.barrier_and([gate], done)
+        handle = done.handle()
+
+        def slowly(raw, value):  # meanwhile another thread looks for what is complete
+            threads.append(threading.Thread(target=lambda: seen.append(handle.settle())))
+            threads[0].start()
+            threads[0].join(0.2)
+            add(raw, value)
+
+        monkeypatch.setattr(runtime.lib, "hsa_signal_add_screlease", slowly)
+        done.add(1)
+        threads[0].join()
+        assert seen == [False] and "packet" in done.operation
+        gate.store(0)
+        assert done.wait("==", 1, deadline=5) == 1
 
 
 @pytest.mark.parametrize("initial", [1 << 63, -(1 << 63) - 1, 1.0, None])
