@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hsakit.culayout import ARRAY_CUS, MAX_ARRAYS, MAX_ENGINES, Cu, CuLayout
 from hsakit.ffi.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from hsakit.hsa.agent import Agent
 
 _FIRST_OF_PAIRS = sum(1 << bit for bit in range(0, MAX_ENGINES * MAX_ARRAYS * ARRAY_CUS, 2))
 
@@ -25,7 +28,8 @@ class CuMask:
     """An immutable set of CUs of a part. Iterating gives bit numbers; masks combine with ``&``, ``|``, ``-`` and ``~``.
 
     A mask on its way to a queue must leave each XCC a CU: one without can hang the dispatch that it has a share in.
-    What makes a mask refuses at once; combinations are checked when their ``words`` or ``bits`` are asked for.
+    What makes a mask refuses at once; combinations are checked when a queue is to have them (``checked_for``), or their
+    ``words`` or ``bits`` are asked for.
     ``allow_empty_xcc=True`` permits it by name, also to what is combined with the mask. Empty masks are for no queue.
     """
 
@@ -166,6 +170,15 @@ class CuMask:
                 f"i % {self.layout.xccs}), or pass allow_empty_xcc=True"
             )
         return self
+
+    def checked_for(self, agent: Agent) -> CuMask:
+        """This mask, if a queue of that GPU may have it. InvalidArgument says why not."""
+        if self.layout.count != agent.cu_count:
+            raise InvalidArgument(
+                f"{self!r} is for a part of {self.layout.count} CUs; {agent.label} has {agent.cu_count}: "
+                "CuLayout.of(agent) is its layout"
+            )
+        return self.checked()
 
     @property
     def words(self) -> tuple[int, ...]:

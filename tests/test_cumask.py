@@ -251,3 +251,18 @@ def test_queue_takes_one(runtime):
     mask = CuMask.all(CuLayout.of(agent)).per_xcc(2)
     with agent.create_queue(cu_mask=mask) as queue:
         assert queue.cu_mask == tuple(mask)
+
+
+def test_queue_takes_none_that_could_hang_or_is_anothers(runtime):
+    agent = runtime.gpus[0]
+    layout = CuLayout.of(agent)
+    every = CuMask.all(layout)
+    with pytest.raises(InvalidArgument, match="empty CU mask"):
+        agent.create_queue(cu_mask=every - every)
+    with pytest.raises(InvalidArgument, match=f"part of 16 CUs; GPU 0 has {layout.count}"):
+        agent.create_queue(cu_mask=CuMask.all(CuLayout.even(16)))
+    if layout.xccs > 1:
+        first = CuMask.from_bits(layout, (bit for bit in every if layout.at(bit).xcc), allow_empty_xcc=True)
+        lacking = CuMask(layout, first.value)  # as a combination of masks has it
+        with pytest.raises(InvalidArgument, match="no CU of XCC 0"):
+            agent.create_queue(cu_mask=lacking)

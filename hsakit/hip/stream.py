@@ -74,12 +74,7 @@ def _create_masked(device: Device, priority: str, blocking: bool | None, mask: C
             "HIP makes streams with a CU mask only of normal priority, and blocking (ordered with the default stream). "
             "For a mask together with a priority use Agent.create_queue"
         )
-    if mask.layout.count != device.agent.cu_count:
-        raise InvalidArgument(
-            f"{mask!r} is for a part of {mask.layout.count} CUs; {device.label} has {device.agent.cu_count}: "
-            "CuLayout.of(device.agent) is its layout"
-        )
-    words = mask.words
+    words = mask.checked_for(device.agent).words
     limited = effective(mask, "hip", gpu=device.agent.index, gpus=len(device.platform.runtime.gpus))
     notes = "; ".join(limited.notes)
     out = ffi.new("hipStream_t *")

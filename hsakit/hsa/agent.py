@@ -178,7 +178,8 @@ class Agent:
     def create_queue(self, size: int = 1024, priority: str = "normal", cu_mask: Iterable[int] | None = None) -> Queue:
         """A queue of ``size`` packets (a power of two), of priority ``low``, ``normal`` or ``high``.
 
-        ``cu_mask`` lists the numbers of the CUs that its waves may use; the mask is read back and compared.
+        ``cu_mask`` lists the numbers of the CUs that its waves may use; the mask is read back and compared. A CuMask
+        that leaves an XCC no CU, or is of another part, is refused.
         """
         self._check_gpu("queue")
         self.runtime.check_open()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hsakit.cumask import CuMask
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument, check_hsa
@@ -81,6 +82,8 @@ def _destroy(lib, queue) -> None:
 
 
 def _mask_words(agent: Agent, cu_mask: Iterable[int]) -> list[int]:
+    if isinstance(cu_mask, CuMask):
+        cu_mask.checked_for(agent)
     words = [0] * -(-agent.cu_count // 32)
     for cu in cu_mask:
         if not isinstance(cu, int) or not 0 <= cu < agent.cu_count:

@@ -27,7 +27,7 @@ def test_what_cannot_be_created(device):
     for options in ({"priority": "high"}, {"blocking": False}):
         with pytest.raises(InvalidArgument, match="only of normal priority, and blocking.*Agent.create_queue"):
             device.create_stream(cu_mask=mask, **options)
-    with pytest.raises(InvalidArgument, match="for a part of 16 CUs; HIP device 0 has"):
+    with pytest.raises(InvalidArgument, match="for a part of 16 CUs; GPU 0 has"):
         device.create_stream(cu_mask=CuMask.all(CuLayout.even(16)))
     some = CuMask.from_bits(mask.layout, [0, 8], allow_empty_xcc=True)
     if mask.layout.xccs > 1:
@@ -118,10 +118,11 @@ def test_equality(device, stream):
 def test_streams_that_are_never_waited_for_let_go(device, stream, monkeypatch):
     monkeypatch.setattr(stream_state, "MANY", 8)
     state, before = stream.state(), len(device.platform.registry)
-    for _ in range(200):
+    end = time.monotonic() + 60
+    while state.done <= 100 and time.monotonic() < end:
         stream.fill(device.malloc(64), 1)
-        if len(state.flights) > 16:
-            time.sleep(0.01)
+        if len(state.flights) > 16:  # a node that is busy with other things gets time, not more work
+            time.sleep(0.02)
     gc.collect()
     device.platform.registry.sweep()
     assert state.done > 100 and len(device.platform.registry) - before < 100
