@@ -339,7 +339,8 @@ def lock(runtime: Runtime, array: np.ndarray, agents: Agent | Iterable[Agent]) -
 
 @dataclass(frozen=True)
 class PointerInfo:
-    """What the runtime knows of an address. ``kind`` is ``unknown``, ``hsa``, ``locked``, ``graphics`` or ``ipc``."""
+    """What the runtime knows of an address, sizes in bytes. ``kind`` is ``unknown``, ``hsa``, ``locked``, ``graphics``,
+    ``ipc``, or of virtual memory (since ROCm 7) ``reserved``, with nothing behind it, or ``mapped``."""
 
     kind: str
     agent_base: int
@@ -349,7 +350,8 @@ class PointerInfo:
     accessible: tuple[Agent, ...]
 
 
-_POINTER_KINDS = ("unknown", "hsa", "locked", "graphics", "ipc")
+# By HSA_EXT_POINTER_TYPE_*. The last two, RESERVED_ADDR and HSA_VMEM, came when our declarations were made already.
+_POINTER_KINDS = ("unknown", "hsa", "locked", "graphics", "ipc", "reserved", "mapped")
 
 
 def pointer_info(runtime: Runtime, address: int) -> PointerInfo:

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import ClosedError, InvalidArgument
 
 
@@ -107,6 +108,19 @@ def test_pointer_info(runtime, gpu):
             assert (info.kind, info.agent_base, info.owner) == ("hsa", buffer.address, gpu)
             assert (info.nbytes, info.accessible) == (3 << 20, (gpu,))
     assert runtime.pointer_info(id(object())).kind == "unknown"
+
+
+def test_pointer_info_of_addresses_that_are_only_reserved(runtime, monkeypatch):
+    ask = runtime.lib.hsa_amd_pointer_info
+
+    def reserved(pointer, info, *rest):  # as releases say that know of virtual memory
+        status = ask(pointer, info, *rest)
+        ffi.cast("uint32_t *", info)[1] = 5  # HSA_EXT_POINTER_TYPE_RESERVED_ADDR
+        return status
+
+    monkeypatch.setattr(runtime.lib, "hsa_amd_pointer_info", reserved)
+    with runtime.cpus[0].pool("fine").allocate(4096) as buffer:
+        assert runtime.pointer_info(buffer.address).kind == "reserved"
 
 
 def test_locked_memory(runtime, gpu):
