@@ -9,7 +9,15 @@ from collections.abc import Sequence
 
 from hsakit.c3 import paper
 from hsakit.c3.intervals import Estimate, estimate
-from hsakit.c3.outcome import ALONE_GEMM, CURVE_GEMM, CURVE_KERNELS, Outcome, average_percent, strategies
+from hsakit.c3.outcome import (
+    ALONE_GEMM,
+    CURVE_GEMM,
+    CURVE_KERNELS,
+    Outcome,
+    average_percent,
+    strategies,
+    who_sets_tc,
+)
 from hsakit.figure import Figure, Series, clock_words
 
 PAPERS = ("c3_base", "c3_sp", "c3_rp", "c3_sp_rp")  # the strategies of its figure 8
@@ -88,7 +96,8 @@ def bandwidth(found: Sequence[Outcome], clock: str) -> Figure:
     return Figure(
         "fig06_bandwidth",
         "Bandwidth use of the parts alone (the paper's figure 6)",
-        "Bytes over time: of the GEMM A, B and C once each, of the collective its output on one GPU, by kernels. "
+        "Bytes over time: of the GEMM A, B and C once each, of the collective its output on one GPU, by "
+        f"{who_sets_tc(found)}. "
         f"Counted from sizes, not by hardware counters. {clock}",
         "",
         "GB/s a GPU",
@@ -101,7 +110,7 @@ def ideal(found: Sequence[Outcome], clock: str) -> Figure:
     return Figure(
         "fig07_ideal",
         "Ideal speedup (the paper's figure 7)",
-        f"(Tg + Tc) / max(Tg, Tc) of the isolated times, Tc by kernels. {clock}",
+        f"(Tg + Tc) / max(Tg, Tc) of the isolated times, Tc by {who_sets_tc(found)}. {clock}",
         "",
         "speedup over serial",
         (_series("ideal", [(o.name, o.ideal) for o in found]),),
@@ -135,8 +144,8 @@ def averages(found: Sequence[Outcome], chosen: Sequence[str], clock: str) -> Fig
     return Figure(
         "average_percent_of_ideal",
         f"Average per cent of ideal over {len(found)} scenarios",
-        "100 (S - 1) / (S_ideal - 1), Tc by kernels. The paper's averages are over its own 30 scenarios, which are not "
-        f"these. {clock}",
+        f"100 (S - 1) / (S_ideal - 1), Tc by {who_sets_tc(found)}. The paper's averages are over its own 30 scenarios, "
+        f"which are not these. {clock}",
         "",
         "% of ideal",
         (

@@ -47,7 +47,7 @@ def presence(found: Iterable[Outcome], machine: Machine) -> float:
         result, curve = outcome.results.get("c3_rp"), outcome.curve(CURVE_GEMM)
         if result is None or scenario_of(outcome).intensity < machine.flops / machine.bandwidth:
             continue
-        whole, alone = float(np.median(outcome.gemm)), float(np.median(outcome.collective))
+        whole, alone = float(np.median(outcome.gemm)), float(np.median(outcome.kernels))
         collective = {cus: each.value for cus, each in outcome.curve(CURVE_KERNELS).items()}
         for each in result.tried:
             cus = each.variant["cus"]
@@ -81,7 +81,7 @@ def judge(found: Sequence[Outcome], table: SlowdownTable, machine: Machine) -> d
             continue
         measured = {each.variant["cus"]: float(np.median(each.times)) for each in result.tried}
         scenario, parameters = scenario_of(outcome), result.best.row["parameters"]
-        tg, tc = float(np.median(outcome.gemm)), float(np.median(outcome.collective))
+        tg, tc = float(np.median(outcome.gemm)), float(np.median(outcome.kernels))
         launch = Launch(parameters["workgroups"]["gemm"], parameters["gemm_per_cu"])
         traffic = dataclasses.replace(prediction.KERNEL_TRAFFIC[scenario.collective], slowdown=slowed)
         try:

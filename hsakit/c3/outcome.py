@@ -123,6 +123,11 @@ class Outcome:
         """Tc by run: NCCL's where that was measured, else that of our kernels, whoever carries what is compared."""
         return self.rows[ALONE_NCCL if ALONE_NCCL in self.rows else ALONE_KERNELS].times
 
+    @property
+    def kernels(self) -> list[int]:
+        """The collective by our kernels alone, by run: of which curves and splits are, whoever sets Tc."""
+        return self.rows[ALONE_KERNELS].times
+
     @cached_property
     def ideal(self) -> Estimate:
         return estimate(ideal_speedup, self.gemm, self.collective)
@@ -165,7 +170,7 @@ class Outcome:
         """The slowdown of CURVE_GEMM or CURVE_KERNELS by CUs, against all of them; empty if either was not measured."""
         if not self.complete:
             return {}
-        whole = self.gemm if strategy == CURVE_GEMM else self.collective
+        whole = self.gemm if strategy == CURVE_GEMM else self.kernels
         points = {each.variant["cus"]: each for each in self.rows.values() if each.strategy == strategy}
         return {cus: estimate(_over, points[cus].times, whole) for cus in sorted(points)}
 
@@ -196,6 +201,11 @@ def outcomes(rows: Iterable[dict]) -> list[Outcome]:
             measured = Measured(row)
             found.setdefault(scenario["name"], Outcome(scenario)).rows[measured.label] = measured
     return list(found.values())
+
+
+def who_sets_tc(found: Iterable[Outcome]) -> str:
+    """Whose collective Tc is the time of, in words: nobody may print a per cent of ideal without it."""
+    return " or ".join(dict.fromkeys("NCCL" if ALONE_NCCL in each.rows else "kernels" for each in found))
 
 
 def strategies(found: Sequence[Outcome]) -> list[str]:

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 
 from hsakit.c3 import paper, taxonomy, ticks
 from hsakit.c3.heuristics import Machine
-from hsakit.c3.outcome import KIND, QUARTERS, Measured, Outcome, average_percent, good, outcomes, strategies
+from hsakit.c3.outcome import (
+    KIND,
+    QUARTERS,
+    Measured,
+    Outcome,
+    average_percent,
+    good,
+    outcomes,
+    strategies,
+    who_sets_tc,
+)
 from hsakit.figure import clock_words
 from hsakit.sweep.sizes import format_size
 
@@ -113,8 +123,8 @@ def averages(found: Sequence[Outcome]) -> Table:
         "Average per cent of ideal, beside the paper's",
         headers,
         lines,
-        "Tc is the collective by kernels, for every strategy. The paper's averages are over its own 30 scenarios, "
-        "which are not public and not these. An oracle knows all its splits' times.",
+        f"Tc is the collective by {who_sets_tc(found)}, for every strategy. The paper's averages are over its own 30 "
+        "scenarios, which are not public and not these. An oracle knows all its splits' times.",
     )
 
 
@@ -154,7 +164,7 @@ def scenarios(found: Sequence[Outcome], machine: Machine | None) -> Table:
                 o.ideal.show(".3f"),
                 f"{o.duration.label}, {_median(o.gemm) / _median(o.collective):.3f}",
                 f"{gemm_bound(o, machine).label}, {_intensity(o):.0f}" if machine else "-",
-                f"{collective.label}, {_median(o.collective) / _median(o.rows[QUARTERS['kernels']].times):.3f}"
+                f"{collective.label}, {_median(o.kernels) / _median(o.rows[QUARTERS['kernels']].times):.3f}"
                 if collective
                 else "-",
             ]

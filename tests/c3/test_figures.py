@@ -30,6 +30,13 @@ def test_every_caption_names_the_clock(rows, row):
     assert "no measurement" in figures(outcomes(modelled))[0].caption
 
 
+@pytest.mark.parametrize("name", ["fig06_bandwidth", "fig07_ideal", "average_percent_of_ideal"])
+def test_captions_name_who_sets_tc(rows, row, name):
+    assert "by kernels" in named(rows)[name].caption
+    caption = named([*rows, row("nccl", [[None, (0, 2000)]] * 3)])[name].caption
+    assert "by NCCL" in caption and "by kernels" not in caption
+
+
 def test_points(rows):
     drawn = named(rows)
     assert [s.name for s in drawn["fig08_strategies"].series] == ["c3_base", "c3_rp", "ideal"]

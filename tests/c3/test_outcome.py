@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hsakit.c3.outcome import average_percent, label, outcomes, strategies
+from hsakit.c3.outcome import CURVE_KERNELS, average_percent, label, outcomes, strategies
 from hsakit.c3.scenario import Scenario
 
 
@@ -80,6 +80,14 @@ def test_bounds_of_the_collective(rows, row):
     assert outcomes(rows)[0].bound_of_collective() is None
     quarter = row("kernels_quarter", [[None, (0, 3800)]] * 3)
     assert outcomes([*rows, quarter])[0].bound_of_collective().label == "latency-bound"
+
+
+def test_where_nccl_sets_tc_curves_are_of_the_kernels_all_the_same(rows, row):
+    nccl = row("nccl", [[None, (0, 2000)]] * 3)
+    curve = row("kernels_by_cus", [[None, (0, 8000)]] * 3, variant={"cus": 32})
+    (outcome,) = outcomes([*rows, nccl, curve])
+    assert outcome.collective == [2000] * 3
+    assert outcome.curve(CURVE_KERNELS)[32].value == 2.0  # of the 4 us of the kernels alone
 
 
 def test_labels():

@@ -52,6 +52,13 @@ def test_without_any_good_row_only_the_checks_remain(row):
     assert list(made([row("c3_base", [[(0, 1), (0, 1)]], error="wrong")])) == ["checks"]
 
 
+def test_whose_tc_it_is_stands_below(rows, row):
+    assert "the collective by kernels" in made(rows)["averages"].note
+    rows = [*rows, row("nccl", [[None, (0, 2000)]] * 3), row("kernels_quarter", [[None, (0, 1000)]] * 3)]
+    assert "the collective by NCCL" in made(rows)["averages"].note
+    assert line(made(rows)["scenarios"], "s1-ag")["collective is: time over a quarter's"] == "bandwidth-bound, 4.000"
+
+
 def test_text_and_csv():
     table = Table("t", "title", ("name", "value"), [["a", "1"], ["long, name", "22"]])
     assert table.text().splitlines() == [
