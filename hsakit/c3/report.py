@@ -70,7 +70,7 @@ def write(folder: Path | str) -> Report:
     elif drawn:
         without = "no plots: they need matplotlib (pip install 'hsakit[plot]')"
     head = _head(chosen)
-    (folder / "report.md").write_text(_markdown(head, made, drawn, failures(chosen), without, folder))
+    (folder / "report.md").write_text(_markdown(head, made, drawn, failures(chosen), without))
     page = folder / "report.html"
     page.write_text(_html(head, made, drawn, failures(chosen), without, folder))
     return Report(page, made, drawn, without)
@@ -109,7 +109,7 @@ def _head(rows: Sequence[dict]) -> list[str]:
     return [*lines, _ORDER]
 
 
-def _markdown(head, made, drawn, failed, without, folder: Path) -> str:
+def _markdown(head, made, drawn, failed, without) -> str:
     out = [f"# {_TITLE}", *head, *([f"**{len(failed)} rows are left out**"] if failed else [])]
     out += [f"- {line}" for line in failed]
     if without:
@@ -118,7 +118,7 @@ def _markdown(head, made, drawn, failed, without, folder: Path) -> str:
         out += [f"## {table.title}", _markdown_table(table), table.note]
     for figure in drawn:
         out.append(f"## {figure.title}")
-        if (folder / f"{figure.name}.png").exists():
+        if not without:
             out.append(f"![{figure.title}]({figure.name}.png)")
         out.append(figure.caption)
     return "\n\n".join(part for part in out if part) + "\n"
@@ -164,9 +164,8 @@ def _html(head, made, drawn, failed, without, folder: Path) -> str:
         out.append(f"</table></div><p class=note>{text(table.note)}</p>")
     for figure in drawn:
         out.append(f"<h2>{text(figure.title)}</h2>")
-        picture = folder / f"{figure.name}.png"
-        if picture.exists():
-            data = base64.b64encode(picture.read_bytes()).decode()
+        if not without:  # else a picture that lies there is of other rows
+            data = base64.b64encode((folder / f"{figure.name}.png").read_bytes()).decode()
             out.append(f'<img alt="{text(figure.title)}" src="data:image/png;base64,{data}">')
         out.append(f"<p class=note>{text(figure.caption)}</p>")
     return "\n".join(out) + "\n"

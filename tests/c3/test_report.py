@@ -68,6 +68,13 @@ def test_a_report_without_plots_says_so(folder, rows, monkeypatch):
     assert "matplotlib" in written.without_plots and "matplotlib" in written.page.read_text()
 
 
+def test_pictures_of_other_rows_are_not_shown(folder, rows, monkeypatch):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    (folder(rows) / "fig08_strategies.png").write_bytes(b"of an earlier sweep")
+    page = report.write(folder(rows)).page
+    assert "data:image/png" not in page.read_text() and "![" not in page.with_suffix(".md").read_text()
+
+
 def test_what_is_left_out_stands_at_the_top(folder, rows, row):
     wrong = row("c3_sp", [[(0, 1), (0, 1)]], error="transfer 0-1 was skipped <b>")
     page = report.write(folder([*rows, wrong])).page.read_text()
