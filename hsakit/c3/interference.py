@@ -133,12 +133,18 @@ class InterferenceSweep(sweep.Sweep):
         small = dataclasses.replace(
             scenario, m=min(scenario.m, 256), n=min(scenario.n, 256), k=min(scenario.k, 64), name="small"
         )
-        with self._stage(small, True) as stage:
-            memory = Memory(stage, min(self._nbytes, 8000))
+        try:
+            with self._stage(small, True) as stage:
+                memory = Memory(stage, min(self._nbytes, 8000))
+                for trial in trials.values():
+                    point = dataclasses.replace(trial.point, scenario=small)
+                    proof = _Trial(point, min(trial.count, 2), trial.workgroups)
+                    self._once(stage, memory, proof, 0, covering=False)  # bytes and plan, not times
+                    trial.error = trial.error or (proof.error and f"{trial.point}: at a smaller size: {proof.error}")
+        except HsakitError as failed:  # of the stage itself
+            self._note(failed, str(small))
             for trial in trials.values():
-                proof = _Trial(dataclasses.replace(trial.point, scenario=small), min(trial.count, 2), trial.workgroups)
-                self._once(stage, memory, proof, 0, covering=False)  # bytes and plan, not times
-                trial.error = trial.error or (proof.error and f"{trial.point}: at a smaller size: {proof.error}")
+                trial.error = trial.error or f"{trial.point}: at a smaller size: {failed}"
 
     def _choose(self, stage: Stage, memory: Memory, trials: list[_Trial]) -> None:
         """How often each copies, and by how many workgroups, from runs of the traffic and of the GEMM alone."""

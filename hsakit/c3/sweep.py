@@ -191,7 +191,11 @@ class C3Sweep(sweep.Sweep):
         key = small, point.label
         if key not in self._proofs:
             trial = Trial(dataclasses.replace(point, scenario=small))
-            self._once(*self._stage_of(small), trial)
+            try:
+                self._once(*self._stage_of(small), trial)
+            except HsakitError as failed:  # of the stage itself
+                self._note(failed, str(small))
+                trial.error = str(failed)
             self._proofs[key] = trial.error
             if trial.error is not None:
                 self._forget_small()  # others begin with a stage that nobody spoilt

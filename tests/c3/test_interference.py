@@ -7,6 +7,7 @@ from hsakit.c3.interference import InterferenceSweep, figures, rate, slowed
 from hsakit.c3.outcome import Measured
 from hsakit.c3.scenario import of_gemm
 from hsakit.c3.sweep import Settings
+from hsakit.ffi.errors import InvalidArgument
 from hsakit.sweep.load_spec import parse_gemm
 
 GEMM = of_gemm(parse_gemm("f16:64x64x16"))
@@ -31,6 +32,22 @@ def test_kernels_may_have_cus_of_their_own(few):
         *_, apart = rows = [sweep.run(point) for point in sweep.plan([GEMM], (1,), (8,))]
     assert [row["error"] for row in rows] == [None] * 4 and apart["parameters"]["cus"] == 8
     assert slowed(rows)[-1].by == "kernels on 8 CUs of their own"
+
+
+def test_a_smaller_size_that_cannot_be_staged_is_an_error_in_the_rows(few, monkeypatch):
+    settings = Settings(repeats=1, warmup=0, quick=True, deadline=30, scaled=True)
+    with InterferenceSweep(few, settings, 1025) as sweep:
+        stage = sweep._stage
+
+        def refusing(scenario, verify):
+            if verify:
+                raise InvalidArgument("no room")
+            return stage(scenario, verify)
+
+        monkeypatch.setattr(sweep, "_stage", refusing)
+        rows = [sweep.run(point) for point in sweep.plan([GEMM], (1,))]
+    assert all("at a smaller size: no room" in row["error"] for row in rows)
+    assert {row["verified"] for row in rows} == {"none"}
 
 
 @pytest.fixture

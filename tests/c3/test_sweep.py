@@ -136,6 +136,21 @@ def test_a_skipped_tile_is_caught(cheated):
     assert "GEMM on GPU 1" in row["error"] and "elements of C wrong" in row["error"]
 
 
+def test_a_smaller_size_that_cannot_be_staged_is_an_error_in_the_rows(sweep, monkeypatch):
+    made = sweep(scaled=True)
+    stage = made._stage
+
+    def refusing(scenario, verify=True):
+        if verify:
+            raise InvalidArgument("no room")
+        return stage(scenario, verify)
+
+    monkeypatch.setattr(made, "_stage", refusing)
+    (row,) = rows_of(made, *select(["gemm"]), scenario=LARGER)
+    assert "at the smaller size" in row["error"] and "no room" in row["error"]
+    assert row["verified"] == "none"
+
+
 @pytest.mark.parametrize("scaled", [False, True])
 def test_a_kernel_that_is_not_in_the_plan_is_caught(sweep, counted_packets, scaled):
     class Dispatches(Cheat):
