@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .exec.batch import WaveError
-from .exec.dispatch import BadDispatch, Dispatch
+from .exec.dispatch import Dispatch
+from .exec.launch import BadDispatch
 from .memory import MemoryFault, read_process, write_process
 from .stopped import Stopped
 from .uapi import (

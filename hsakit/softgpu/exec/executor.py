@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from .batch import Batch
 from .beginning import Beginnings
 from .costing import Reuse
-from .dispatch import EC_DIM_INVALID, BadDispatch, Dispatch
+from .dispatch import Dispatch
+from .launch import EC_DIM_INVALID, BadDispatch
 from .placement import placement
 from .program import Program
 from .sampling import Sample, independent

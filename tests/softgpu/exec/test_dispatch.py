@@ -10,7 +10,8 @@ import pytest
 
 from hsakit.softgpu.clock import Machine, Timeline
 from hsakit.softgpu.exec.batch import WaveError
-from hsakit.softgpu.exec.dispatch import BadDispatch, Dispatch
+from hsakit.softgpu.exec.dispatch import Dispatch
+from hsakit.softgpu.exec.launch import BadDispatch
 from hsakit.softgpu.exec.placement import placement
 from hsakit.softgpu.exec.state import Registers
 from hsakit.softgpu.memory import MemoryFault
