@@ -19,7 +19,16 @@ from hsakit.hsa import fork
 
 QUEUE, SIGNAL, CODE, MEMORY = range(4)  # the order of destruction: a queue may still use what its packets name
 
-_registries: weakref.WeakSet[Registry] = weakref.WeakSet()
+T = TypeVar("T")
+
+
+def alive(weak: weakref.WeakValueDictionary[int, T]) -> list[T]:
+    """What lives of it. Other threads may add meanwhile, the runtime's own look (fault): plain iteration, that of a
+    WeakSet too, would raise."""
+    return [each for reference in weak.valuerefs() if (each := reference()) is not None]
+
+
+_registries: weakref.WeakValueDictionary[int, Registry] = weakref.WeakValueDictionary()
 
 
 class Handle:
@@ -54,7 +63,7 @@ class Registry:
         self.dropped: deque[tuple[int, object]] = deque()
         self._serials = itertools.count()
         self._handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
-        _registries.add(self)
+        _registries[id(self)] = self
 
     def __len__(self) -> int:
         return len(self._live)
@@ -92,7 +101,7 @@ class Registry:
 
     def close(self, spare: Collection[int]) -> None:
         """Destroy everything but the serials in ``spare``, referred to or not."""
-        for handle in list(self._handles.values()):
+        for handle in alive(self._handles):
             handle.kill()
         self._destroy([serial for serial in list(self._live) if serial not in spare])
         self._live.clear()
@@ -114,7 +123,7 @@ H = TypeVar("H", bound=Handle)
 
 def living(kind: type[H]) -> list[H]:
     """The living handles of a type, of every runtime of this process."""
-    handles = [handle for registry in list(_registries) for handle in list(registry._handles.values())]
+    handles = [handle for registry in alive(_registries) for handle in alive(registry._handles)]
     return [handle for handle in handles if isinstance(handle, kind) and not handle.dead]
 
 

@@ -16,7 +16,7 @@ from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import ClosedError, check_hsa
 from hsakit.hsa import fault, fork, memory, signal, wait
 from hsakit.hsa.agent import Agent
-from hsakit.hsa.lifetime import Registry
+from hsakit.hsa.lifetime import Registry, alive
 from hsakit.hsa.memory import Buffer, PointerInfo
 from hsakit.hsa.signal import Signal
 from hsakit.hsa.submission import Submission
@@ -56,7 +56,7 @@ class Runtime:
         library.require("hsa_amd_memory_async_copy_on_engine", "hsa_amd_memory_copy_engine_status")
         self.lib = library.lib
         self.registry = Registry(self.settle)
-        self._queues: weakref.WeakSet[State] = weakref.WeakSet()
+        self._queues: weakref.WeakValueDictionary[int, State] = weakref.WeakValueDictionary()
         self._closed = False
         self._waits = 0
         self._waits_lock = threading.Lock()
@@ -161,10 +161,10 @@ class Runtime:
 
     def kernels(self, agent: Agent | None) -> list[str]:
         """The kernels that an agent may be running now, in words."""
-        return [each for queue in list(self._queues) if queue.agent == agent for each in queue.kernels()]
+        return [each for queue in alive(self._queues) if queue.agent == agent for each in queue.kernels()]
 
     def track(self, queue: State) -> None:
-        self._queues.add(queue)
+        self._queues[id(queue)] = queue
 
     def close(self) -> None:
         """Destroy what is left and release the library. Copies in flight get a second to complete."""
@@ -210,7 +210,7 @@ class Runtime:
         """Let go of what completed operations held."""
         if self._closed:
             return
-        for state in list(self._queues):
+        for state in alive(self._queues):
             if not state.lost:
                 state.prune()
         for agent in self.gpus:

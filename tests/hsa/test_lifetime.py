@@ -1,10 +1,13 @@
 import gc
+import sys
 import threading
+import time
 
 import pytest
 
 from hsakit.ffi.errors import ClosedError
 from hsakit.hsa import barrier_and
+from hsakit.hsa.lifetime import MEMORY, Handle, Registry, living
 
 
 def test_a_signal_lives_while_a_packet_in_flight_names_it(runtime, queue, gate):
@@ -95,3 +98,41 @@ def test_queues_are_destroyed_before_their_signals(runtime, gpu, gate, monkeypat
     gc.collect()
     runtime.registry.sweep()
     assert order == ["hsa_queue_destroy", "hsa_signal_destroy"]
+
+
+class _Lost:
+    """As a queue of which nothing is to be looked at."""
+
+    lost = True
+
+
+@pytest.mark.parametrize("what", ["handles", "queues"])
+def test_one_thread_may_look_at_all_while_another_creates(runtime, what):
+    """As the runtime's own does when a GPU faults."""
+    registry = Registry(lambda: None)
+    make = {"handles": lambda: Handle(registry, 0, MEMORY, lambda: None), "queues": _Lost}[what]
+    look = {"handles": lambda: living(Handle), "queues": runtime.settle}[what]
+    made, over = [], threading.Event()
+
+    def create():
+        while not over.is_set():
+            made.append(make())
+            if what == "queues":
+                runtime.track(made[-1])
+            if len(made) > 2000:
+                made.clear()
+
+    thread = threading.Thread(target=create)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            look()
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(before)
+        made.clear()
+        registry.sweep()
