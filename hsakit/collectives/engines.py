@@ -73,7 +73,10 @@ def _sweep() -> None:
         except ClosedError:  # the platform is: there is nothing to give back to
             at_rest = True
         if at_rest:
-            _lingering.remove(collective)
+            try:
+                _lingering.remove(collective)
+            except ValueError:  # another thread sweeps as well, and it closes it
+                continue
             collective._closing.close()
 
 

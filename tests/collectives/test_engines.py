@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -377,6 +378,26 @@ def test_a_plan_that_exceeds_a_ring_is_refused_before_anything_is_submitted(node
             buffers.run(collective)
     for signal in signals:
         signal.close()
+
+
+def test_two_threads_may_give_the_same_collective_back(monkeypatch):
+    """Looking whether it is at rest takes a while, in which another may have done it all."""
+    closed = []
+
+    class Collective:
+        _closing = SimpleNamespace(close=lambda: closed.append(1))
+        _asked = False
+
+        @property
+        def _at_rest(self):
+            if not self._asked:
+                self._asked = True
+                engines._sweep()  # as the other does
+            return True
+
+    monkeypatch.setattr(engines, "_lingering", [Collective()])
+    engines._sweep()
+    assert closed == [1] and not engines._lingering
 
 
 def test_explained(node):
