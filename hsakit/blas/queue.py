@@ -131,6 +131,7 @@ class StreamWork:
             self._before.append(kernels.stamp(memory[16:24]))  # where a latch's last tick would be
         self._stamp = kernels.stamp(memory[self._tick : self._tick + 8])
         self._tell = kernels.conduct(memory[flag : flag + 8], memory[table:told], 1, memory[told:], patience=1 << 62)
+        self._tell.set("table", memory[table:told], hold=[completion])
         # What the bracket is of: in a warm run of the launch a stamp stood for what it waits for.
         counted = getattr(launch, "packets", None) or {"aql_dispatch": 4, "aql_barrier_and": 1}
         self.dispatches = counted["aql_dispatch"] - 1 + len(self._before)

@@ -1,6 +1,7 @@
 """A HIP stream as a queue: it waits for HSA signals, completes one, and has times of the GPU's."""
 
 import time
+import weakref
 
 import pytest
 
@@ -104,6 +105,18 @@ def test_one_run_at_a_time_and_a_signal(node, kernels, memory):
         done.store(2)
         with pytest.raises(InvalidArgument, match="set it to 1"):
             work.submit()
+
+
+def test_the_signal_that_it_completes_lives_as_long_as_the_work(node, kernels, memory):
+    gpu, (dst, src) = node.gpus[0], memory
+    with StreamQueue(gpu, kernels) as queue, node.create_signal(1) as go:
+        done = node.create_signal(1)
+        handle = weakref.ref(done.handle())
+        queue.prepare(Copy(kernels, dst, src), [go], done).submit()
+        done.close()
+        assert handle() is not None  # a kernel is about to write it
+        go.store(0)
+        queue.drain()
 
 
 def test_a_mask_by_numbers_of_cus(node, kernels):
