@@ -58,8 +58,7 @@ class RocBlas(Vendor):
     name = "rocblas"
     launches = RocBlasLaunch
 
-    def __init__(self, gpu, deadline: float = 60.0):
-        super().__init__(gpu, deadline)
+    def provide(self) -> None:
         # rocblas_status rocblas_set_workspace(rocblas_handle handle, void *addr, size_t size): else it allocates in
         # calls that need more than it has, which waits for the GPU
         status = _lib().rocblas_set_workspace(self.handle, self.workspace.address, self.workspace.nbytes)

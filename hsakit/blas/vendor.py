@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from hsakit import counters
@@ -48,13 +49,20 @@ class Vendor:
         self.gpu = gpu
         self.device = gpu.device
         self.deadline = deadline
-        with self.device.current():
-            self.handle = self.create()
         self._closed = False
-        self.workspace = gpu.allocate(WORKSPACE)
-        self.kernels = Kernels(self.device)
-        self.queue = self.create_queue()
-        self.cost = self.queue.cost(deadline)
+        self._closing = ExitStack()
+        try:
+            self.workspace = self._closing.enter_context(gpu.allocate(WORKSPACE))
+            self.kernels = self._closing.enter_context(Kernels(self.device))
+            with self.device.current():
+                self.handle = self.create()
+            self._closing.callback(self._destroy)
+            self.provide()
+            self.queue = self._closing.enter_context(self.create_queue())
+            self.cost = self.queue.cost(deadline)
+        except BaseException:
+            self._closing.close()
+            raise
 
     def __repr__(self) -> str:
         return f"<{self.name} {self.version} on {self.gpu.label}>"
@@ -63,9 +71,16 @@ class Vendor:
         """A handle for the current device."""
         raise NotImplementedError
 
+    def provide(self) -> None:
+        """Give the handle the workspace, where it is the handle that has one."""
+
     def destroy(self) -> None:
         """Destroy the handle."""
         raise NotImplementedError
+
+    def _destroy(self) -> None:
+        with self.device.current():
+            self.destroy()
 
     @property
     def version(self) -> str:
@@ -94,11 +109,7 @@ class Vendor:
             return
         self._closed = True
         self.queue.drain(self.deadline)
-        self.queue.close()
-        with self.device.current():
-            self.destroy()
-        self.kernels.close()
-        self.workspace.close()
+        self._closing.close()
 
 
 class VendorLaunch:

@@ -2,8 +2,11 @@
 
 import pytest
 
+from hsakit.blas import StreamQueue
+from hsakit.blas.hipblaslt import HipBlasLt
+from hsakit.blas.rocblas import RocBlas
 from hsakit.ffi import loader
-from hsakit.ffi.errors import BlasError, HsakitError, InvalidArgument, LibraryNotFound
+from hsakit.ffi.errors import BlasError, DeadlineExceeded, HsakitError, InvalidArgument, LibraryNotFound
 from hsakit.gemm import GemmError
 
 
@@ -44,6 +47,17 @@ def test_what_the_library_refuses_is_an_error_with_its_name(vendor, product, bla
         work.submit()  # the signal was not claimed by the one that failed
         done.wait()
     launch.close()
+
+
+def test_a_vendor_that_cannot_be_made_leaves_nothing(blas, node, monkeypatch):
+    def failing(queue, deadline):
+        raise DeadlineExceeded("too slow")
+
+    monkeypatch.setattr(StreamQueue, "cost", failing)
+    gpu = node.gpus[0]
+    with pytest.raises(DeadlineExceeded):
+        {"rocblas": RocBlas, "hipblaslt": HipBlasLt}[blas.name](gpu, deadline=30)
+    assert blas.tell.standin_living() == 0
 
 
 def test_bad_input_is_refused_before_the_call(vendor, product):
