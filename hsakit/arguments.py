@@ -85,10 +85,11 @@ class Arguments:
         if type(value) is int and 0 <= value <= field.top and not hold:  # the usual case, without further questions
             field.pack(self.block, field.offset, value)
         else:
-            held = self._put_pointer(field, value) if field.argument.pointer else self._put_value(field, value)
             for each in hold:
                 signal = hasattr(each, "handle") and not hasattr(each, "buffer")
                 held += (each.handle(),) if signal else self._address(each, "hold")[1]
+            put = self._put_pointer if field.argument.pointer else self._put_value
+            held = put(field, value) + held
         if held is not self._held[field.index]:  # there is only one empty tuple
             self._held[field.index] = held
             self.moves += 1

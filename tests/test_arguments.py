@@ -198,8 +198,10 @@ def test_buffers(runtime, gpu):
         assert arguments.buffers() == (locked.handle(), locked.handle(), mine.handle())
         with pytest.raises(InvalidArgument, match=r"argument 2 \(c\) of k is 8 bytes by value, not a pointer.*address"):
             arguments.set("c", mine)
+        block = bytes(arguments.block)
         with pytest.raises(InvalidArgument, match="hold is a pointer"):
-            arguments.set("c", 1, hold=[1.0])
+            arguments.set("c", 2, hold=[1.0])
+        assert bytes(arguments.block) == block  # nothing changed, as no change is counted
         with pytest.raises(InvalidArgument, match=r"\(a\) of k is a pointer: .* not float 1.0"):
             arguments.set("a", 1.0)
         assert arguments.buffers() == (locked.handle(), locked.handle(), mine.handle())
