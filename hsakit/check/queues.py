@@ -186,7 +186,9 @@ def streams(bench: Bench) -> Iterator[Finding]:
         opened = [stack.enter_context(device.create_stream()) for _ in range(_STREAMS)]
         memory = stack.enter_context(bench.node.allocate(64 + _STREAMS * (PLACE.itemsize + REPORT.itemsize)))
         flag = memory[0:8]
-        flag.view().view(np.uint64)[0] = 0
+        released = flag.view().view(np.uint64)
+        released[0] = 0
+        stack.callback(partial(np.copyto, released, np.uint64(1)))  # whatever happens
         places = memory[64 : 64 + _STREAMS * PLACE.itemsize]
         reports = memory[places.nbytes + 64 : places.nbytes + 64 + _STREAMS * REPORT.itemsize]
         for i, stream in enumerate(opened):  # every stream is held until all have their kernels
@@ -194,8 +196,7 @@ def streams(bench: Bench) -> Iterator[Finding]:
             kernels.latch(flag, report).launch(stream)
             place = places[i * PLACE.itemsize : (i + 1) * PLACE.itemsize]
             kernels.census(place, 1, naps=_NAPS).launch(stream)
-        stack.callback(partial(np.copyto, flag.view().view(np.uint64), np.uint64(1)))  # whatever happens
-        flag.view().view(np.uint64)[0] = 1
+        released[0] = 1
         for stream in opened:
             stream.synchronize(bench.deadline)
         ran = [(int(start), int(end)) for start, end in places.view().view(PLACE)[["start", "end"]]]
