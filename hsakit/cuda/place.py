@@ -15,7 +15,7 @@ from hsakit.cuda import driver
 from hsakit.cuda.signal import Signal, flags, waits
 from hsakit.ffi import CUDA
 from hsakit.ffi._cuda import ffi
-from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument, check_cuda, cuda_answered
+from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument, check_cuda, check_deadline, cuda_answered
 
 if TYPE_CHECKING:
     from hsakit.cuda.gpu import CudaGpu
@@ -87,6 +87,7 @@ class Place:
         self._wait(0, deadline, "is not empty")
 
     def _wait(self, most: int, deadline: float, what: str) -> None:
+        check_deadline(deadline)
         begin = looked = time.monotonic()
         while self.in_flight > most:
             now = time.monotonic()

@@ -16,7 +16,7 @@ import numpy as np
 
 from hsakit.cuda import clock
 from hsakit.ffi import CUDA
-from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument
+from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument, check_deadline
 
 if TYPE_CHECKING:
     from hsakit.cuda.memory import Span
@@ -181,6 +181,7 @@ class Signal:
         """Wait until the value is ``condition`` ``value``; returns it. DeadlineExceeded names what had completed."""
         if condition not in _CONDITIONS:
             raise InvalidArgument(f"condition {condition!r} is none of {', '.join(_CONDITIONS)}")
+        check_deadline(deadline)
         holds = _CONDITIONS[condition]
         now = self.value
         if holds(now, value):

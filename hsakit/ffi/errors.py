@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hsakit.ffi.constants import CUDA, HIP, HSA
 
 # Success, and two reports that are no failure: a callback ended an iteration, and fewer CUs were enabled than the mask
@@ -151,6 +153,12 @@ class BlasError(_StatusError):
 
 class CudaError(_StatusError):
     """A call of CUDA's driver, or of a library on top of it, failed."""
+
+
+def check_deadline(deadline: float) -> None:
+    """InvalidArgument unless it is a number of seconds that ends."""
+    if not isinstance(deadline, (int, float)) or not 0 <= deadline < math.inf:
+        raise InvalidArgument(f"deadline is a number of seconds, not {deadline!r}: every wait has one")
 
 
 def check_hsa(call: str, status: int, advice: str | None = None) -> None:

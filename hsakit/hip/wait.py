@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from hsakit.ffi.errors import DeadlineExceeded
-from hsakit.hsa.wait import check_deadline
+from hsakit.ffi.errors import DeadlineExceeded, check_deadline
 
 if TYPE_CHECKING:
     from hsakit.hip.platform import Platform

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
-from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, check_hsa
-from hsakit.hsa import wait
+from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, check_deadline, check_hsa
 from hsakit.hsa.signal import Signal, SignalHandle
 from hsakit.hsa.transfer import RING, Copy, Operation
 
@@ -139,7 +138,7 @@ class CopyEngine:
 
         The runtime spins for ever in a submission that finds its ring full, so a submission that might is held back.
         """
-        wait.check_deadline(deadline)
+        check_deadline(deadline)
         end, pause = time.monotonic() + deadline, 50e-6
         while True:
             with self._lock:

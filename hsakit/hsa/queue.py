@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from hsakit.cumask import CuMask
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
-from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument, check_hsa
-from hsakit.hsa import fork, packet, wait
+from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument, check_deadline, check_hsa
+from hsakit.hsa import fork, packet
 from hsakit.hsa.lifetime import Closable
 from hsakit.hsa.packet import SIZE, Batch, Packet
 from hsakit.hsa.queue_state import QueueHandle, State, on_error
@@ -340,7 +340,7 @@ class Queue(Closable[QueueHandle]):
 
         Gives up the lock while it sleeps, so that another thread can close the queue.
         """
-        wait.check_deadline(deadline)
+        check_deadline(deadline)
         state, end, pause = self._state, time.monotonic() + deadline, 20e-6
         while True:
             self._room = state.prune() + self.size

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import operator
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hsakit.ffi import HSA
-from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
+from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument, check_deadline
 
 if TYPE_CHECKING:
     from hsakit.hsa.runtime import Runtime
@@ -30,11 +29,6 @@ _SLICE = 0.05
 _FIRST_PAUSE = 20e-6
 _PAUSE = 1e-3
 _SHOWN = 3  # operations named in a message
-
-
-def check_deadline(deadline: float) -> None:
-    if not isinstance(deadline, (int, float)) or not 0 <= deadline < math.inf:
-        raise InvalidArgument(f"deadline is a number of seconds, not {deadline!r}: every wait has one")
 
 
 def wait(runtime: Runtime, handle: SignalHandle, condition: str, value: int, deadline: float) -> int:

@@ -40,6 +40,14 @@ def test_memory_goes_there_and_back(cuda_node):
         gpu.allocate(0)
 
 
+@pytest.mark.parametrize("deadline", [float("inf"), float("nan"), -1, None])
+def test_no_wait_is_endless(cuda_node, deadline):
+    with cuda_node.create_signal(1) as signal, pytest.raises(InvalidArgument, match="every wait has one"):
+        signal.wait(deadline=deadline)
+    with cuda_node.gpus[0].create_queue(64) as queue, pytest.raises(InvalidArgument, match="every wait has one"):
+        queue.drain(deadline)
+
+
 def test_what_the_driver_refuses_is_an_error_with_its_words(cuda_node):
     with pytest.raises(CudaError, match=r"^cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY \(2\): .*close buffers"):
         cuda_node.gpus[0].allocate(1 << 44)
