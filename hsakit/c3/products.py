@@ -49,7 +49,8 @@ def _measure(node: CudaNode, load: Any, repeats: int) -> Iterator[dict]:
         held = []
         for values in (product.result, bound):
             held.append(own(4 * rows * columns))
-            gpu.put(held[-1], partial(_copy, np.ascontiguousarray(values, np.float32)))
+            raw = np.ascontiguousarray(values, np.float32).view(np.uint8).ravel()
+            gpu.put(held[-1], partial(np.copyto, src=raw))
         found = own(MISMATCH.itemsize)
         ours = Kernels(gpu)  # type: ignore[arg-type]
         shape = (s.dtype, s.layout, a, b, c, s.m, s.n, s.k)
@@ -69,7 +70,7 @@ def _measure(node: CudaNode, load: Any, repeats: int) -> Iterator[dict]:
                 if label in errors:
                     continue
                 try:
-                    gpu.put(found, partial(_copy, np.array([(0, NOWHERE)], MISMATCH)))
+                    gpu.put(found, partial(np.copyto, src=np.array([(0, NOWHERE)], MISMATCH).view(np.uint8)))
                     spoil.submit()
                     done.store(1)
                     work.submit()
@@ -95,10 +96,6 @@ def _measure(node: CudaNode, load: Any, repeats: int) -> Iterator[dict]:
                 packets={"planned": {}, "counted": None},
                 error=errors.get(label),
             )
-
-
-def _copy(content: np.ndarray, view: np.ndarray) -> None:
-    view[:] = content.view(np.uint8).ravel()
 
 
 def table(rows: Sequence[dict]) -> tuple[list[str], list[list[str]]]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from hsakit.c3.stage import Stage
 from hsakit.c3.ticks import COLLECTIVE, GEMM, Span, Work
-from hsakit.collectives import Buffers, Collective, direct, engines, kernels
+from hsakit.collectives import Buffers, Collective, engines, kernels
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.gate import Gate
 from hsakit.platform import Place, Queue, Signal
@@ -210,9 +210,9 @@ class Run:
             split=split,
             within=queues,
         )
-        moves = [t for t in direct(buffers.operation).transfers if not within or t.src.rank != t.dst.rank]
-        copies = sum(_packets(t.nbytes, split, self.stage.packet_bytes) for t in moves)
-        return self.add(Moved(self, self.own(made), buffers, made.submissions.kernels, copies, "engine"))
+        submissions = made.submissions
+        copies = sum(-(-nbytes // self.stage.packet_bytes) for _, _, nbytes in submissions.copies)
+        return self.add(Moved(self, self.own(made), buffers, submissions.kernels, copies, "engine"))
 
     def buffers(self, nbytes: int | None = None) -> Buffers:
         """Those of the scenario's collective, or of one of so many bytes."""
@@ -271,14 +271,6 @@ class Run:
         else:
             self._gate.hold(self.parts, deadline)
             self._gate.release()
-
-
-def _packets(nbytes: int, split: int, packet_bytes: int) -> int:
-    """Packets of a transfer that is cut into so many pieces, each of whole lines, where it is large enough."""
-    pieces = 1 if nbytes < engines.SPLIT_FROM else split
-    piece = -(-nbytes // pieces // 256) * 256 if pieces > 1 else nbytes
-    sizes = [min(piece, nbytes - start) for start in range(0, nbytes, piece)]
-    return sum(-(-size // packet_bytes) for size in sizes)
 
 
 def by_rank(after: After, ranks: int) -> tuple[tuple[Signal, ...], ...]:

@@ -146,7 +146,7 @@ class Stage:
             held = tuple(self.own(gpu.allocate(4 * expected.size)) for _ in range(2))
             for memory, values in zip(held, (expected, bound)):
                 raw = np.ascontiguousarray(values).view(np.uint8).ravel()
-                gpu.put(memory, partial(_fill, raw), self.deadline)
+                gpu.put(memory, partial(np.copyto, src=raw), self.deadline)
             made.append((*held, self.own(gpu.allocate(MISMATCH.itemsize))))
         return made
 
@@ -155,7 +155,7 @@ class Stage:
         s, c = self.scenario, self._results[rank]
         expected, bound, found = self._references[rank]
         rows, columns = self._operands.product.result.shape
-        gpu.put(found, partial(_fill, np.array([(0, NOWHERE)], MISMATCH).view(np.uint8)), self.deadline)
+        gpu.put(found, partial(np.copyto, src=np.array([(0, NOWHERE)], MISMATCH).view(np.uint8)), self.deadline)
         inner = c[_GUARD : c.nbytes - _GUARD]
         launch = gpu.kernels.check_product(s.dtype, inner, s.m, s.n, expected, bound, rows, columns, found)
         self._run(gpu, launch)
@@ -203,7 +203,3 @@ class Stage:
                 raise type(wrong)(f"GEMM on GPU {gpu.index}: {wrong}") from None
             if (view[:_GUARD] != _CANARY).any() or (view[-_GUARD:] != _CANARY).any():
                 raise HsakitError(f"GEMM on GPU {gpu.index}: bytes before or behind C were overwritten")
-
-
-def _fill(content: np.ndarray, view: np.ndarray) -> None:
-    view[:] = content

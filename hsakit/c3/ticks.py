@@ -22,9 +22,6 @@ class Work:
     gpu: int
     where: str
 
-    def as_json(self) -> dict:
-        return {"part": self.part, "gpu": self.gpu, "where": self.where}
-
 
 def spans_of(works: Sequence[Work], sample: Sequence[Span], part: str, gpu: int | None = None) -> list[Span]:
     """The spans of a part, of one GPU or of the node."""

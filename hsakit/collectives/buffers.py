@@ -95,7 +95,7 @@ class Buffers:
                 self.gpus[rank].put(buffer, partial(self._fill, rank, name), deadline)
         for transfer in _through_scratch(collective):
             place = _part(collective, transfer.dst, transfer.nbytes)
-            self.gpus[transfer.dst.rank].put(place, partial(_copy, ~self._sent(transfer.block)), deadline)
+            self.gpus[transfer.dst.rank].put(place, partial(np.copyto, src=~self._sent(transfer.block)), deadline)
 
     def check(self, collective: Collective | None = None, deadline: float = 30.0) -> None:
         """Compare every byte. VerifyError, SumError: whose shard is wrong, whose bytes stand there, who should have
@@ -198,7 +198,7 @@ class Buffers:
         """Whether the GPU finds a byte in its memory that is not the pattern's from ``offset`` on."""
         with gpu.allocate(MISMATCH.itemsize) as found, gpu.create_queue(64) as queue:
             none = np.array([(0, NOWHERE)], MISMATCH).view(np.uint8)
-            gpu.put(found, partial(_copy, none), deadline)
+            gpu.put(found, partial(np.copyto, src=none), deadline)
             queue.prepare(gpu.kernels.compare(memory, pattern, found, offset)).submit()
             queue.drain(deadline)
             return bool(gpu.get(found, deadline).view(MISMATCH)["count"][0])
@@ -233,10 +233,6 @@ class Buffers:
     def _bytes(self, rank: int, name: str, deadline: float) -> np.ndarray:
         buffer = self.send[rank] if name == "send" else self.recv[rank]
         return np.asarray(self.gpus[rank].get(buffer, deadline))
-
-
-def _copy(content: np.ndarray, view: np.ndarray) -> None:
-    view[:] = content
 
 
 def _through_scratch(collective: Collective | None):

@@ -81,7 +81,7 @@ class StreamedCollective:
 
     def _memory(self, queue: Queue, words: Sequence[int]) -> Any:
         memory = self._own(queue.gpu.allocate(_WORD * len(words), "fine"))
-        queue.gpu.put(memory, partial(_copy, np.array(words, np.uint64).view(np.uint8)))
+        queue.gpu.put(memory, partial(np.copyto, src=np.array(words, np.uint64).view(np.uint8)))
         return memory
 
     def _prepare(self, transfers: Sequence[Transfer], tail: Sequence[Work]) -> list[Work]:
@@ -134,7 +134,3 @@ class StreamedCollective:
     def writer(self, where: Where) -> str:
         """Which part writes a byte: they are all alike."""
         return "a copy behind a mark in a stream"
-
-
-def _copy(content: np.ndarray, view: np.ndarray) -> None:
-    view[:] = content
