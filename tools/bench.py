@@ -191,8 +191,10 @@ class Ring:
         )
 
     def close(self) -> None:
+        from hsakit.ffi.errors import check_hsa
+
         # hsa_status_t hsa_queue_destroy(hsa_queue_t *queue)
-        self.lib.hsa_queue_destroy(self.queue)
+        check_hsa("hsa_queue_destroy", self.lib.hsa_queue_destroy(self.queue))
         self.gate.close()
         self.done.close()
 

@@ -2,8 +2,7 @@
 """What is measured on GPUs of NVIDIA's only: collectives against NCCL, and GEMMs of ours against cuBLASLt.
 
 curve: all-gather and all-to-all by engines, kernels and NCCL over sizes. parts: what each part of a small one costs.
-gemm: ours, in every tile, and cuBLASLt's. Copies, and GEMMs on
-fewer multiprocessors: tools/sweep.py dma, cu-mask.
+gemm: ours, in every tile, and cuBLASLt's. Copies, and GEMMs on fewer multiprocessors: tools/sweep.py dma, cu-mask.
 """
 
 import _launch

@@ -235,7 +235,8 @@ class _Held:
 
 
 class NcclCollective:
-    """A ``hsakit.collectives.collective.Collective``. Start and end are those of the rank's stream."""
+    """A ``hsakit.collectives.collective.Collective`` but for ``submissions``: how NCCL copies it does not say. Start and
+    end are those of the rank's stream."""
 
     def __init__(self, nccl: Nccl, operation: Operation, send, recv, after: After, priority: str, queues, tail):
         if operation.name not in ("all-gather", "all-to-all") or operation.in_place and operation.name != "all-gather":

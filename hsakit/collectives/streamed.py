@@ -38,7 +38,8 @@ def wait_flags(gpu: CudaGpu, flags: Any, count: int) -> Any:
 
 
 class StreamedCollective:
-    """A ``hsakit.collectives.collective.Collective`` on the queues of the ranks, one each: behind what is there."""
+    """What a measurement needs of a ``hsakit.collectives.collective.Collective`` (no ``parts``, ``submissions`` or
+    ``explain``), on the queues of the ranks, one each: behind what is there."""
 
     def __init__(
         self,

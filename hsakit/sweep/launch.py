@@ -244,19 +244,16 @@ class LaunchSweep(Sweep):
 
 def _once(bench: _Bench, mode: str) -> tuple[list[int], int]:
     """One repeat: the samples in nanoseconds, and how many kernels were launched."""
-    if mode == ROUND_TRIP:
-        taken = bench.trips()
-        bench.hold()
-        bench.one.launch(bench.where)  # the empty kernel leaves nothing to check
-        bench.open()
-        return taken, TRIPS + 1 + bench.own
+    trips = bench.trips() if mode == ROUND_TRIP else None
     bench.hold()
     try:
+        if trips is not None:
+            bench.one.launch(bench.where)  # the empty kernel leaves nothing to check
+            return trips, TRIPS + 1 + bench.own
         time.sleep(_SETTLE)
-        taken = [bench.modes[mode]()]
+        return [bench.modes[mode]()], LAUNCHES + bench.own
     finally:
         bench.open()
-    return taken, LAUNCHES + bench.own
 
 
 HEADERS = ("GPU", "through", "what", "ns best", "median", "spread", "samples", "verified", "launch", "clock")
