@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from hsakit.sweep.sweep import Sweep
 
 
+_LEAVE = 60.0  # seconds that a process has to give its node back and end
+
+
 class ChildEnded(HsakitError):
     """A process that measured points ended instead of answering."""
 
@@ -60,7 +63,11 @@ class Children:
             with contextlib.suppress(OSError):  # something that it did not take
                 child.stdin.close()  # type: ignore[union-attr]
         for child in self._started:
-            child.wait()
+            try:
+                child.wait(_LEAVE)
+            except subprocess.TimeoutExpired:  # the driver holds it, for one
+                child.kill()
+                child.wait(_LEAVE)
             child.stdout.close()  # type: ignore[union-attr]
         self._started = []
 

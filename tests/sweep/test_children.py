@@ -1,6 +1,7 @@
 """Points measured by other processes: the same rows, in the same order, and no less loudly."""
 
 import os
+import signal
 import sys
 import textwrap
 
@@ -70,6 +71,13 @@ def test_rows_come_from_several_processes_in_the_order_of_the_points(tmp_path, c
     by = {row["key"][5]: row["parameters"]["by"] for row in outcome.rows}
     assert len(set(by.values())) == 2 and os.getpid() not in by.values()
     assert len({row["parameters"]["by"] for row in outcome.rows if row["key"][5] == "a"}) == 1
+
+
+def test_one_that_does_not_end_is_ended(monkeypatch):
+    monkeypatch.setattr("hsakit.sweep.children._LEAVE", 0.2)
+    with Children([sys.executable, "-c", "import time; time.sleep(20)"], 2) as made:
+        started = list(made._started)
+    assert [each.returncode for each in started] == [-signal.SIGKILL] * 2
 
 
 def test_only_what_is_missing_is_measured(tmp_path, children, said):
