@@ -21,11 +21,12 @@ import numpy as np
 from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
 from hsakit.kernels import MEMBER, RELEASED
 from hsakit.platform import Gpu, Place, Platform, Signal, Work
+from hsakit.scoped import Scoped
 
 _FLAG, _TABLE = 0, 64  # offsets in the conductor's memory; the flag has a cache line to itself
 
 
-class Gate:
+class Gate(Scoped):
     """Holds members until ``release()``: each is whatever work names its signal (``signals[m]``) in ``after``.
 
     Without ``offsets`` there is one member, and one store of the host releases it. With offsets, in nanoseconds and not
@@ -79,12 +80,6 @@ class Gate:
         launch.set("table", self._memory[_TABLE:report], hold=self.signals)
         self._queue = gpu.create_queue(64)
         self._conductor = self._queue.prepare(launch, completion=self._done)
-
-    def __enter__(self) -> Gate:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     @property
     def held(self) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from hsakit import compiler
 from hsakit.ffi.errors import ClosedError, InvalidArgument
 from hsakit.gemm import FORMATS, TILES, choose_tile
+from hsakit.scoped import Scoped
 
 if TYPE_CHECKING:
     from hsakit import hip, hsa
@@ -47,7 +48,7 @@ _SUMMED = {**_ITEMSIZE, "i32": 4}
 _LAYOUTS = ("nn", "nt", "tn", "tt")
 
 
-class Kernels:
+class Kernels(Scoped):
     """The kernels for one GPU, each family loaded when its first launch is prepared. ``close()`` unloads them.
 
     Every method returns a launch of the API that the GPU was taken from. ``options`` are those of that API's
@@ -60,12 +61,6 @@ class Kernels:
 
     def __repr__(self) -> str:
         return f"<Kernels on {self.gpu.label}{', closed' if self._loaded is None else ''}>"
-
-    def __enter__(self) -> Kernels:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Unload them, each when its launches in flight are complete. Closing twice is fine."""

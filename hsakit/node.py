@@ -21,6 +21,7 @@ from hsakit.hsa import Agent, Buffer, CopyEngine, Queue, Runtime, Signal
 from hsakit.hsa.submission import Submission
 from hsakit.hsa.transfer import check_environment
 from hsakit.kernels import Kernels
+from hsakit.scoped import Scoped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -160,7 +161,7 @@ class Gpu:
         return stage
 
 
-class Node:
+class Node(Scoped):
     """The GPUs of one machine with their links and engines. ``with Node() as node: ...`` opens the runtime.
 
     ``choice`` is ``soft``, ``hw`` or ``auto``; None takes HSAKIT_NODE. A process keeps the node that it chose first.
@@ -175,12 +176,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {len(self.gpus)} GPUs{', closed' if self.runtime.closed else ''}>"
-
-    def __enter__(self) -> Node:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the runtime. Closing twice is fine."""

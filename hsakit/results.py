@@ -19,6 +19,7 @@ import numpy
 
 import hsakit
 from hsakit.ffi.errors import HsakitError
+from hsakit.scoped import Scoped
 
 SCHEMA = 1
 VERIFIED = ("full", "scaled", "none")
@@ -164,7 +165,7 @@ def latest(rows: Iterable[dict]) -> list[dict]:
     return list({row["key"]: row for row in rows}.values())
 
 
-class Writer:
+class Writer(Scoped):
     """Appends rows to a file; each is on its way to the disk as one line when `write` returns.
 
     With `resume`, the rows already there are kept, and `done` holds the keys of those without an error. They must come
@@ -233,12 +234,6 @@ class Writer:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<results.Writer {self.path}: {len(self.rows)} rows{'' if self._fd >= 0 else ', closed'}>"

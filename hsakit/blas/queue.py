@@ -18,6 +18,7 @@ from hsakit.cumask import CuMask
 from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
 from hsakit.hsa.signal import Flight, Signal, SignalHandle
 from hsakit.kernels import MEMBER, REPORT, TIMED_OUT, Kernels
+from hsakit.scoped import Scoped
 
 if TYPE_CHECKING:
     from hsakit.node import Gpu
@@ -29,7 +30,7 @@ _RUNS = 9  # of the cost
 _LINE = 64
 
 
-class StreamQueue:
+class StreamQueue(Scoped):
     """A stream of a GPU, of all CUs or those of a mask; ``kernels`` are ours for HIP's device.
 
     A launch for it has ``enqueue(stream)``, which puts its kernels there, ``words`` that say what it is, and may have
@@ -50,12 +51,6 @@ class StreamQueue:
 
     def __repr__(self) -> str:
         return f"<StreamQueue {self.stream!r}>"
-
-    def __enter__(self) -> StreamQueue:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give the stream up; it is destroyed when its work is done. Closing twice is fine."""

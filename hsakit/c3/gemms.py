@@ -8,12 +8,13 @@ from typing import Any
 
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.platform import Platform, Queue
+from hsakit.scoped import Scoped
 
 OURS = "hsakit"
 PROVIDERS = (OURS, "hipblaslt", "rocblas")
 
 
-class Gemms:
+class Gemms(Scoped):
     """GEMMs of all GPUs of a platform, by a provider's name."""
 
     def __init__(self, platform: Platform, name: str = OURS, deadline: float = 60.0):
@@ -32,12 +33,6 @@ class Gemms:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Gemms:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give back what a library holds. Closing twice is fine."""

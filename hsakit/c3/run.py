@@ -13,6 +13,7 @@ from hsakit.collectives import Buffers, Collective, engines, kernels
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.gate import Gate
 from hsakit.platform import Place, Queue, Signal
+from hsakit.scoped import Scoped
 
 RELEASE = "release"  # of a gate: a span without length, from which on time counts
 _RING = 64  # packets: more than a run has in a queue
@@ -131,7 +132,7 @@ def _place(what: str, default: str) -> str:
     return where if on else default
 
 
-class Run:
+class Run(Scoped):
     """One strategy, put together on a stage: what it asks for here is submitted in the order in which it asks.
 
     ``launch`` is ``gated`` once a gate was asked for, else ``host``.
@@ -143,12 +144,6 @@ class Run:
         self.parts: list[Part] = []
         self._gate: Gate | None = None
         self._closing = ExitStack()
-
-    def __enter__(self) -> Run:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         self._closing.close()

@@ -19,6 +19,7 @@ from hsakit.gemm import FORMATS, GemmError
 from hsakit.kernels import MISMATCH, NOWHERE
 from hsakit.pattern import MAX_RANK, Pattern
 from hsakit.platform import Gpu, Platform
+from hsakit.scoped import Scoped
 
 _GUARD = 256  # bytes before and behind C that nobody may touch
 _CANARY = 0xA5
@@ -26,7 +27,7 @@ _SEED = 1
 DEVICE_FROM = 64 << 20  # bytes of C
 
 
-class Stage:
+class Stage(Scoped):
     """Memory and launches of one scenario on all GPUs of a platform. ``verify``: fill, poison and compare everything.
 
     Without it nothing is written or read by the host: sizes are then bound by no memory but the GPUs'.
@@ -61,12 +62,6 @@ class Stage:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Stage:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give everything back. Closing twice is fine."""

@@ -11,12 +11,13 @@ from hsakit.check.sizes import LARGE, Sizes
 from hsakit.cumask import CuMask
 from hsakit.hsa import Buffer, BufferSlice, CopyEngine, Queue
 from hsakit.node import Gpu, Node
+from hsakit.scoped import Scoped
 from hsakit.sweep.census import Census
 
 Times = tuple[int, int]  # start and end, nanoseconds
 
 
-class Bench:
+class Bench(Scoped):
     """A node, what is assumed of it, and memory that is kept from check to check. Waits end after ``deadline`` s."""
 
     def __init__(self, node: Node, assumed: Assumed, sizes: Sizes = LARGE, deadline: float = 60.0):
@@ -34,12 +35,6 @@ class Bench:
         self._memory.clear()
         if self._census is not None:
             self._census.close()
-
-    def __enter__(self) -> Bench:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def memory(self, gpu: Gpu, name: str, nbytes: int, kind: str = "coarse") -> BufferSlice:
         """``nbytes`` of a GPU's memory, the same for the same name. Who needs them takes them anew: it may move."""

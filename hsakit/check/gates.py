@@ -12,6 +12,7 @@ from hsakit.check.case import check
 from hsakit.check.finding import Finding, at_most, same
 from hsakit.check.sizes import KIB, MIB
 from hsakit.gate import Gate
+from hsakit.platform import Queue
 
 OFFSETS = (0, 5000, 20_000, 20_000)  # nanoseconds
 _LATE = 2500  # each member is a store to the host's memory
@@ -25,7 +26,7 @@ def offsets(bench: Bench) -> Iterator[Finding]:
     gpu = bench.gpus[0]
     with ExitStack() as stack:
         gate = stack.enter_context(Gate(bench.node, OFFSETS))
-        queues = [stack.enter_context(gpu.create_queue(64)) for _ in OFFSETS]
+        queues: list[Queue] = [stack.enter_context(gpu.create_queue(64)) for _ in OFFSETS]
         done = [stack.enter_context(bench.node.create_signal(1)) for _ in OFFSETS]
         works = [
             queue.prepare(gpu.kernels.empty(), after=[member], completion=signal)
@@ -50,7 +51,7 @@ def together(bench: Bench) -> Iterator[Finding]:
     gpu = bench.gpus[0]
     with ExitStack() as stack:
         gate = stack.enter_context(Gate(bench.node))
-        queues = [stack.enter_context(gpu.create_queue(64)) for _ in range(4)]
+        queues: list[Queue] = [stack.enter_context(gpu.create_queue(64)) for _ in range(4)]
         done = [stack.enter_context(bench.node.create_signal(1)) for _ in queues]
         gate.hold(
             queue.prepare(gpu.kernels.empty(), after=[gate.signals[0]], completion=signal)

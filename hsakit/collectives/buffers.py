@@ -20,6 +20,7 @@ from hsakit.ffi.errors import HsakitError
 from hsakit.kernels import MISMATCH, NOWHERE
 from hsakit.pattern import MAX_RANK, Pattern
 from hsakit.platform import Gpu, Platform
+from hsakit.scoped import Scoped
 from hsakit.verify import VerifyError, compare
 
 GUARD = 256  # bytes of canaries before and behind every buffer
@@ -30,7 +31,7 @@ class SumError(HsakitError):
     """A sum is not what it should be."""
 
 
-class Buffers:
+class Buffers(Scoped):
     """``send`` and ``recv`` by rank, None where an operation has no bytes. ``run(collective)`` runs and verifies.
 
     Memory begins ``skew`` bytes behind a page. Every run has another seed, from ``seed`` on, so bytes of the run before
@@ -61,12 +62,6 @@ class Buffers:
                     self._whole[rank, name] = gpu.allocate(skew + GUARD + nbytes + GUARD)
         self.send = tuple(self._inner(rank, "send") for rank in range(operation.ranks))
         self.recv = tuple(self._inner(rank, "recv") for rank in range(operation.ranks))
-
-    def __enter__(self) -> Buffers:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Free the memory. Closing twice is fine."""

@@ -25,6 +25,7 @@ from hsakit.collectives.stepwise import Stepwise
 from hsakit.collectives.sums import sum_launches
 from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument
 from hsakit.platform import CopyEngine, Gpu, Platform, Queue, Signal, Work
+from hsakit.scoped import Scoped
 
 FORMS = ("timed", "shared")
 ORDERS = ("fan-out", "by-rank", "stepwise")  # the first is what one wants
@@ -100,7 +101,7 @@ class _ByKernel(NamedTuple):
     signal: Signal
 
 
-class EngineCollective:
+class EngineCollective(Scoped):
     """From ``prepare``; it is a ``hsakit.collectives.collective.Collective``."""
 
     def __init__(self, platform, operation, send, recv, gpus, after, form, split, split_from, order, within):
@@ -136,12 +137,6 @@ class EngineCollective:
 
     def __repr__(self) -> str:
         return f"<EngineCollective {self.operation}, {self.form}>"
-
-    def __enter__(self) -> EngineCollective:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give back engines, queues, signals and scratch memory: at once, or, if a run is in flight, when a collective

@@ -27,6 +27,7 @@ from hsakit.cumask import CuMask
 from hsakit.ffi.errors import DeadlineExceeded, InvalidArgument
 from hsakit.kernels import BLOCK, COUNTERS, RUNS, SLICE, SLOTS, STEP, TARGET, ring_nbytes
 from hsakit.platform import Gpu, Platform, Signal, Work
+from hsakit.scoped import Scoped
 
 ALGORITHMS = ("direct", "ring")
 MOST_WORKGROUPS = 64  # of a rank, where the caller names no number: links are full with fewer than these
@@ -97,7 +98,7 @@ class _Stage(NamedTuple):
         return [transfer for transfer in self.transfers if transfer.src.rank == rank]
 
 
-class KernelCollective:
+class KernelCollective(Scoped):
     """From ``prepare``; it is a ``hsakit.collectives.collective.Collective``. Kernels of a rank run one after the other
     on a queue of its own; no rank's wait for the host, nor for all of another's."""
 
@@ -134,12 +135,6 @@ class KernelCollective:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.operation}>"
-
-    def __enter__(self) -> KernelCollective:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give back queues, signals and memory. Kernels that are still waiting for each other are let go first."""

@@ -19,6 +19,7 @@ from hsakit.ffi import loader
 from hsakit.ffi._nccl import ffi
 from hsakit.ffi.errors import InvalidArgument, LibraryNotFound, check_nccl
 from hsakit.platform import Work
+from hsakit.scoped import Scoped
 
 ZERO_CTA, DEFAULT_CTAS = 2, 0  # NCCL_CTA_POLICY_ZERO, NCCL_CTA_POLICY_DEFAULT
 _SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
@@ -51,7 +52,7 @@ def has_windows() -> bool:
         return False
 
 
-class Nccl:
+class Nccl(Scoped):
     """A communicator of all GPUs of a node. ``policy``: how many multiprocessors its kernels take, as NCCL's header has
     it; ``ZERO_CTA`` lets engines do what they can, between windows (``Symmetric``)."""
 
@@ -113,12 +114,6 @@ class Nccl:
             check_nccl("ncclCommWindowDeregister", _lib().ncclCommWindowDeregister(comm, window))
         driver.forget()
 
-    def __enter__(self) -> Nccl:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
-
     def close(self) -> None:
         """Destroy it, unless something hangs: that ends with the process. Closing twice is fine."""
         if self._open and self.node.idle():
@@ -171,7 +166,7 @@ class Nccl:
         driver.forget()
 
 
-class Symmetric:
+class Symmetric(Scoped):
     """The GPUs of a node with memory of NCCL's, which it can reach as windows: ``gpus`` are for ``Buffers``.
 
     All ranks allocate alike; ``register`` then makes windows of that. What is allocated later is plain memory.
@@ -181,12 +176,6 @@ class Symmetric:
         self._nccl = nccl
         self.gpus = [_WithWindows(gpu) for gpu in nccl.node.gpus]
         self._windows: list[list[int]] = []
-
-    def __enter__(self) -> Symmetric:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def register(self) -> None:
         for gpu in self.gpus:
@@ -234,9 +223,9 @@ class _Held:
         self.node, self.agent, self.raw = gpu.node, gpu, raw
 
 
-class NcclCollective:
-    """A ``hsakit.collectives.collective.Collective`` but for ``submissions``: how NCCL copies it does not say. Start and
-    end are those of the rank's stream."""
+class NcclCollective(Scoped):
+    """A ``hsakit.collectives.collective.Collective`` but for ``submissions``: how NCCL copies it does not say. Start
+    and end are those of the rank's stream."""
 
     def __init__(self, nccl: Nccl, operation: Operation, send, recv, after: After, priority: str, queues, tail):
         if operation.name not in ("all-gather", "all-to-all") or operation.in_place and operation.name != "all-gather":
@@ -268,12 +257,6 @@ class NcclCollective:
         for queue in self._queues:
             queue.prepare().submit()
             queue.drain()
-
-    def __enter__(self) -> NcclCollective:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give back streams and signals. Closing twice is fine."""

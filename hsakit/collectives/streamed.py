@@ -28,6 +28,7 @@ from hsakit.cuda.instream import CopyLaunch, Mark, Pushes
 from hsakit.cuda.place import Queue
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.platform import Work
+from hsakit.scoped import Scoped
 
 _WORD = 8
 
@@ -37,7 +38,7 @@ def wait_flags(gpu: CudaGpu, flags: Any, count: int) -> Any:
     return gpu.kernels.kernel("wait", "wait_flags").prepare(1, 32, {"flags": flags, "count": count})
 
 
-class StreamedCollective:
+class StreamedCollective(Scoped):
     """What a measurement needs of a ``hsakit.collectives.collective.Collective`` (no ``parts``, ``submissions`` or
     ``explain``), on the queues of the ranks, one each: behind what is there."""
 
@@ -66,12 +67,6 @@ class StreamedCollective:
         self._turns = [self._prepare(transfers, tail) for _ in range(2)]
         self._runs = 0
         self.costs = tuple(cost for work in self._turns[0] for cost in work.costs)
-
-    def __enter__(self) -> StreamedCollective:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give back signals and flags. Closing twice is fine."""

@@ -14,6 +14,7 @@ import numpy as np
 from hsakit.cuda import driver
 from hsakit.ffi._cuda import ffi
 from hsakit.ffi.errors import ClosedError, InvalidArgument, check_cuda
+from hsakit.scoped import Scoped
 
 if TYPE_CHECKING:
     from hsakit.cuda.gpu import CudaGpu
@@ -84,7 +85,7 @@ class Span:
         return Span(self.buffer, self.offset + start, stop - start)
 
 
-class Buffer(Span):
+class Buffer(Scoped, Span):
     """An allocation. ``grants``: the GPUs that may access it."""
 
     def __init__(self, owner: CudaGpu | Host, handle: BufferHandle, nbytes: int, grants: Iterable[Any]):
@@ -104,12 +105,6 @@ class Buffer(Span):
     def close(self) -> None:
         """Give it up. It is freed once no work in flight uses it. Closing twice is fine."""
         self._handle = None
-
-    def __enter__(self) -> Buffer:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
 
 def check_size(nbytes: int) -> int:

@@ -17,6 +17,7 @@ from hsakit.cuda.signal import WORDS, Signal
 from hsakit.ffi import CUDA, loader
 from hsakit.ffi._cuda import ffi
 from hsakit.ffi.errors import InvalidArgument, LibraryNotFound, check_cuda, check_nccl, cuda_answered
+from hsakit.scoped import Scoped
 
 _DRIFTS = 0.5  # seconds: the counters of two H200 were seen to drift apart by some 0.6 us a second
 _PAGE = 1 << 16  # bytes of pinned memory from which signals are cut
@@ -40,7 +41,7 @@ class Uncounted:
         return None
 
 
-class CudaNode:
+class CudaNode(Scoped):
     """``with CudaNode() as node: ...``. Every GPU may access every other's memory, or it is refused."""
 
     clock = "device"
@@ -67,12 +68,6 @@ class CudaNode:
 
     def __repr__(self) -> str:
         return f"<CudaNode {len(self.gpus)} GPUs{', closed' if self._closed else ''}>"
-
-    def __enter__(self) -> CudaNode:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Free the memory that nothing refers to; contexts stay until the process ends. Closing twice is fine."""

@@ -16,6 +16,7 @@ from hsakit.cuda.signal import Signal, flags, waits
 from hsakit.ffi import CUDA
 from hsakit.ffi._cuda import ffi
 from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument, check_cuda, check_deadline, cuda_answered
+from hsakit.scoped import Scoped
 
 if TYPE_CHECKING:
     from hsakit.cuda.gpu import CudaGpu
@@ -176,7 +177,7 @@ class QueueWork:
         self._queue.put(self._after, run, self._completion, False, self._launch, deadline)
 
 
-class Queue(Place):
+class Queue(Scoped, Place):
     """A stream of a GPU, of all its multiprocessors or of some. From ``CudaGpu.create_queue``."""
 
     def __init__(self, gpu: CudaGpu, label: str, stream: int, context: int, size: int, sms: int, kind: Any):
@@ -190,12 +191,6 @@ class Queue(Place):
         if launch is not None and launch.gpu is not self.gpu:
             raise InvalidArgument(f"{launch!r} is for {launch.gpu.label}, not for {self.label}")
         return QueueWork(self, None if launch is None else launch.snapshot(self), tuple(after), completion)
-
-    def __enter__(self) -> Queue:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give the stream back, for another queue once it is empty. Closing twice is fine."""

@@ -17,6 +17,7 @@ import numpy as np
 from hsakit.cuda import clock
 from hsakit.ffi import CUDA
 from hsakit.ffi.errors import ClosedError, DeadlineExceeded, InvalidArgument, check_deadline
+from hsakit.scoped import Scoped
 
 if TYPE_CHECKING:
     from hsakit.cuda.memory import Span
@@ -30,7 +31,7 @@ _NAP = 20e-6
 _LOOK = 0.05  # seconds between questions whether the GPUs are well
 
 
-class Signal:
+class Signal(Scoped):
     """A value that works count down. From ``CudaNode.create_signal``."""
 
     def __init__(self, node: CudaNode, memory: Span, initial: int):
@@ -49,12 +50,6 @@ class Signal:
 
     def __repr__(self) -> str:
         return f"<Signal 0x{self._address:x} {'closed' if self._memory is None else self.value}>"
-
-    def __enter__(self) -> Signal:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     def __del__(self):
         if self._memory is not None:

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from hsakit.ffi.errors import ClosedError
 from hsakit.hsa import fork
+from hsakit.scoped import Scoped
 
 QUEUE, SIGNAL, CODE, MEMORY = range(4)  # the order of destruction: a queue may still use what its packets name
 
@@ -127,7 +128,7 @@ def living(kind: type[H]) -> list[H]:
     return [handle for handle in handles if isinstance(handle, kind) and not handle.dead]
 
 
-class Closable(Generic[H]):
+class Closable(Scoped, Generic[H]):
     """``close()``, ``with`` and the closed state of an object that has a Handle."""
 
     _handle: H | None = None
@@ -152,9 +153,3 @@ class Closable(Generic[H]):
             registry, serial = handle.registry, handle.serial
             del handle
             registry.release(serial)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()

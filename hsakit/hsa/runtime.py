@@ -20,6 +20,7 @@ from hsakit.hsa.lifetime import Registry, alive
 from hsakit.hsa.memory import Buffer, PointerInfo
 from hsakit.hsa.signal import Signal
 from hsakit.hsa.submission import Submission
+from hsakit.scoped import Scoped
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +41,7 @@ _open: set[Runtime] = set()
 _lock = threading.RLock()
 
 
-class Runtime:
+class Runtime(Scoped):
     """The HSA runtime: agents, signals, waits. ``with Runtime() as runtime: ...``
 
     Several may be open in a process; the library is shut down with the last. Closing destroys what is left of the
@@ -90,12 +91,6 @@ class Runtime:
         if self._closed or fork.forked:
             return "<Runtime closed>"
         return f"<Runtime {self.version}, {len(self.gpus)} GPUs, {len(self.registry)} objects>"
-
-    def __enter__(self) -> Runtime:
-        return self
-
-    def __exit__(self, *exc) -> None:
-        self.close()
 
     @property
     def closed(self) -> bool:

@@ -16,6 +16,7 @@ from hsakit.counters import Tally
 from hsakit.ffi import loader
 from hsakit.ffi.errors import InvalidArgument
 from hsakit.node import Gpu, Node
+from hsakit.scoped import Scoped
 from hsakit.sweep.children import Children
 
 APIS = ("hsa", "hip")
@@ -75,7 +76,7 @@ def rounds(warmup: int, repeats: int) -> Iterator[tuple[str, bool]]:
         yield f"repeat {number + 1} of {repeats}", True
 
 
-class Sweep:
+class Sweep(Scoped):
     """Runs points on a node. Not for several threads: a sweep owns what it measures."""
 
     kind: str
@@ -97,12 +98,6 @@ class Sweep:
 
     def close(self) -> None:
         """Give back what the points used."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.close()
 
     def key(self, point: Any) -> str:
         """What identifies a point's row in a file."""
