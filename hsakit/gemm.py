@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from hsakit.ffi.errors import HsakitError
+from hsakit.ffi.errors import HsakitError, InvalidArgument
 
 
 def _to_bf16(x: np.ndarray) -> np.ndarray:
@@ -70,9 +71,18 @@ def decode(dtype: str, elements: np.ndarray) -> np.ndarray:
 
 
 class Product:
-    """A product of random operands in a type, with its result in float64. ``a`` is m x k, ``b`` is k x n."""
+    """A product of random operands in a type, with its result in float64. ``a`` is m x k, ``b`` is k x n.
+
+    InvalidArgument if the host has no memory for that: without the question Linux ends the process in the middle."""
 
     def __init__(self, dtype: str, m: int, n: int, k: int, seed: int):
+        needed = 8 * (2 * (m + n) * k + 3 * m * n)  # in float64: a, b, |a|, |b|, the result, its bound, |a||b|
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > there:
+            raise InvalidArgument(
+                f"{dtype} {m} x {n} x {k}: computing what is right takes {needed / 2**30:.4g} GiB of the host's memory, "
+                f"which has {there / 2**30:.4g}"
+            )
         rng = np.random.default_rng(seed)
         self.dtype = dtype
         self.a = encode(dtype, rng.standard_normal((m, k), np.float32))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hsakit.ffi.errors import InvalidArgument
 from hsakit.gemm import FORMATS, TILES, GemmError, Product, choose_tile, decode, encode
 
 
@@ -51,6 +52,12 @@ def test_many_small_errors_break_the_norm():
     c = product.result + 0.9 * product._allowed
     with pytest.raises(GemmError, match=r"\|\|C-R\|\|/\|\|R\|\| is .*: more than 1e-06"):
         product.check(c)
+
+
+@pytest.mark.parametrize("m, n, k", [(1 << 20, 1 << 20, 1), (1, 1, 1 << 60), (1 << 60, 1 << 60, 1 << 60)])
+def test_a_product_that_the_host_has_no_memory_for_is_refused(m, n, k):
+    with pytest.raises(InvalidArgument, match=f"{m} x {n} x {k}: .* GiB of the host's memory"):
+        Product("bf16", m, n, k, seed=1)
 
 
 def test_bf16_is_rounded_to_the_nearest_even():

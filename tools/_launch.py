@@ -5,23 +5,24 @@ The first thing every tool does is ``import _launch``, then ``_launch.ensure_run
 
 from __future__ import annotations
 
-import errno
-import importlib.util
-import os
 import signal
-import sys
-from collections.abc import Callable
-from pathlib import Path
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-PYTHON = REPOSITORY / "build" / "rocm" / "python"  # left by `make rocm`
-MODULES = ("numpy", "cffi", "tabulate")
-SYMBOL = "hsa_amd_memory_async_copy_on_engine"
 
 # Before and after run() Ctrl-C ends the process without a word: a traceback of imports or exit handlers says nothing.
 _caught = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 if _caught:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import errno  # noqa: E402
+import importlib.util  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Callable  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+PYTHON = REPOSITORY / "build" / "rocm" / "python"  # left by `make rocm`
+MODULES = ("numpy", "cffi", "tabulate")
+SYMBOL = "hsa_amd_memory_async_copy_on_engine"
 
 sys.path.insert(0, str(REPOSITORY))  # the tools of a checkout run on that checkout's hsakit
 

@@ -92,6 +92,8 @@ def main(argv=None) -> int:
 
 def _check_files(arguments) -> None:
     """Before anything is measured."""
+    if arguments.out == "":
+        raise InvalidArgument("--out '': name a file")
     if arguments.resume and not arguments.out:
         raise InvalidArgument("--resume continues a file: name it with --out")
     if arguments.plot:
@@ -617,8 +619,9 @@ def _measure(arguments, sweep: Sweep, points, description: str, table, remarks=N
     from tabulate import tabulate  # here: pictures need none
 
     headers, lines = table(outcome.rows)
-    alignment = ["left" if header in _OF_WORDS else "right" for header in headers]
-    print(tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment))
+    if lines:  # none if the sweep broke before its first point
+        alignment = ["left" if header in _OF_WORDS else "right" for header in headers]
+        print(tabulate(lines, headers=headers, disable_numparse=True, colalign=alignment))
     for remark in remarks(outcome.rows) if remarks else ():
         _say(remark)
     _say(

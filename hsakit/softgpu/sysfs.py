@@ -121,7 +121,7 @@ class Tree:
 
     def remove(self) -> None:
         if os.getpid() == self._owner:  # a forked child shares the folder with its parent
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove(self.folder)
 
     def _put(self, path: str, properties: dict | str) -> None:
         file = self.root / path
@@ -200,4 +200,10 @@ def _remove_abandoned() -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             continue  # alive, or another user's, or not yet locked
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """The lock goes last: what a process leaves that is killed in the middle is found by the next one."""
+    shutil.rmtree(folder / "topology", ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)

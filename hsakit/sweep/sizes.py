@@ -6,6 +6,7 @@ import re
 
 from hsakit.ffi.errors import InvalidArgument
 
+MOST = 10_000  # of a range: a mistyped one is refused, not expanded
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _TERM = re.compile(r"([+-]?)([0-9]+)([KMG]?)(?:I?B)?", re.IGNORECASE)
 FORMS = "a size (4096, 64K, 1M, 1M+1, 64K-3), a range (1K:64M:x4, 4K:20K:+4K) or a list of those (1,4095,1K:1M:x32)"
@@ -61,8 +62,8 @@ def _expand(item: str) -> list[int]:
     while first <= last:
         sizes.append(first)
         first = first * step if parts[2][0] == "x" else first + step
-        if len(sizes) > 10_000:
-            raise InvalidArgument(f"range {item!r} has more than 10000 sizes")
+        if len(sizes) > MOST:
+            raise InvalidArgument(f"range {item!r} has more than {MOST} sizes")
     return sizes
 
 
@@ -85,5 +86,7 @@ def parse_numbers(text: str) -> tuple[int, ...]:
         first, dash, last = item.partition("-")
         if not first.isdecimal() or dash and not (last.isdecimal() and int(first) <= int(last)):
             raise InvalidArgument(f"{text!r}: expected numbers and ranges, as 0,2-5")
+        if int(last or first) - int(first) >= MOST:
+            raise InvalidArgument(f"{text!r}: {item!r} has more than {MOST} numbers")
         numbers += range(int(first), int(last or first) + 1)
     return tuple(dict.fromkeys(numbers))

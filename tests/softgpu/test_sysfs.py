@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -128,3 +129,26 @@ def test_folders_of_killed_processes_are_removed_and_those_of_live_ones_are_not(
     assert kept.exists()
     alive.communicate("\n", timeout=20)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_found_again_if_its_removal_was_cut_short(tmp_path, monkeypatch):
+    """The lock is what it is found by, so that goes last."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / "hsakit-node-x"
+    (folder / "topology/nodes").mkdir(parents=True)
+    (folder / "lock").touch()
+    remove = shutil.rmtree
+
+    class Killed(BaseException):
+        pass
+
+    def killed_after_the_first(*arguments, **options):
+        remove(*arguments, **options)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(sysfs.shutil, "rmtree", killed_after_the_first)
+        sysfs._remove_abandoned()
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    sysfs._remove_abandoned()
+    assert not folder.exists()

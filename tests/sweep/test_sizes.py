@@ -59,3 +59,6 @@ def test_numbers_and_ranges():
     for text in ("", "1,", "a", "1-", "-1", "5-3", "1-2-3"):
         with pytest.raises(InvalidArgument, match="numbers and ranges"):
             parse_numbers(text)
+    assert len(parse_numbers("1-10000")) == 10_000
+    with pytest.raises(InvalidArgument, match="'7-99999999999' has more than 10000 numbers"):
+        parse_numbers("0,7-99999999999")

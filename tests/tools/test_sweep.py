@@ -105,6 +105,12 @@ def test_an_engine_that_fails_at_its_first_copy_is_named(tmp_path):
     assert "FAILED wake 0-0/7 1B" in err and "1 failures" in err
 
 
+def test_a_sweep_that_breaks_before_its_first_point_says_so():
+    status, out, err = run("--node", "soft", *FEW, "--deadline", "1e-9")
+    assert status == 1 and "FAILED wake" in err and "did not become < 1 within 1e-09 s" in err
+    assert "0 of 8 points verified" in err and "Traceback" not in err and out == "", err
+
+
 def test_interrupted_then_resumed(tmp_path):
     path = tmp_path / "r.jsonl"
     many = (
@@ -183,6 +189,8 @@ def test_what_does_not_fit_into_memory_is_left_out_and_said():
         (["--memory", "16M", "--sizes", "1G"], {}, "--memory"),
         (["--resume"], {}, "--out"),
         (["--out", "/nowhere/r.jsonl"], {}, "cannot be written"),
+        (["--out", ""], {}, "name a file"),
+        (["--gpus", "0-99999999999"], {}, "more than 10000 numbers"),
         ([], {"HSA_ENABLE_SDMA": "0"}, "unset it"),
     ],
 )
@@ -268,6 +276,7 @@ def test_cu_mask_runs_a_kernel_of_ones_own(tmp_path):
         (["--gpus", "99"], "this node has 0 to"),
         (["--cus", "99999"], "a mask of this part has 8 to"),
         (["--gemm", "f64:1x2x3"], "bf16:1024x1024x512"),
+        (["--gemm", "f16:9999999x9999999x9"], "GiB of the host's memory"),
         (["--kernel", "k"], "--module"),
         (["--module", __file__, "--grid", "1"], "needs --kernel, --block"),
         (["--resume"], "--out"),
