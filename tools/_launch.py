@@ -22,6 +22,7 @@ from pathlib import Path  # noqa: E402
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYTHON = REPOSITORY / "build" / "rocm" / "python"  # left by `make rocm`
 MODULES = ("numpy", "cffi", "tabulate")
+INTERRUPTED = 130  # as a shell has it
 SYMBOL = "hsa_amd_memory_async_copy_on_engine"
 
 sys.path.insert(0, str(REPOSITORY))  # the tools of a checkout run on that checkout's hsakit
@@ -63,6 +64,8 @@ def run(main: Callable[[], int]) -> int:
         if sys.stdout:  # None where it was closed
             sys.stdout.flush()
         return status
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EPIPE, errno.EIO):
             raise

@@ -221,6 +221,8 @@ def _measured_by(
                     yield row, True
         outstanding[group] -= 1
         yield found.pop(key), not outstanding[group]
+    for _ in answers:  # none: asked for to its end, or the processes would be ended at once and leave things behind
+        pass
 
 
 class _Interrupt:

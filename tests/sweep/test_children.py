@@ -51,6 +51,8 @@ def children(tmp_path):
         from pathlib import Path
         from tests.sweep.test_children import POINTS, Fake
         from hsakit.sweep.children import serve
+        import atexit, os
+        atexit.register(Path({str(tmp_path)!r}, f"ended {{os.getpid()}}").touch)
         serve(Fake(Path({str(tmp_path)!r})), POINTS)
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
@@ -71,6 +73,7 @@ def test_rows_come_from_several_processes_in_the_order_of_the_points(tmp_path, c
     by = {row["key"][5]: row["parameters"]["by"] for row in outcome.rows}
     assert len(set(by.values())) == 2 and os.getpid() not in by.values()
     assert len({row["parameters"]["by"] for row in outcome.rows if row["key"][5] == "a"}) == 1
+    assert {path.name for path in tmp_path.glob("ended *")} == {f"ended {pid}" for pid in by.values()}  # by themselves
 
 
 def test_one_that_does_not_end_is_ended(monkeypatch):
