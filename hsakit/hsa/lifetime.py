@@ -47,6 +47,10 @@ class Handle:
         """What must live until this is destroyed."""
         return None
 
+    def outlives(self) -> bool:
+        """Whether it must not be destroyed by force, with its runtime."""
+        return False
+
     def kill(self) -> None:
         """The runtime is about to destroy this although it is still referred to."""
         self.dead = True
@@ -101,9 +105,11 @@ class Registry:
             batch.clear()  # what those kept may drop in turn
 
     def close(self, spare: Collection[int]) -> None:
-        """Destroy everything but the serials in ``spare``, referred to or not."""
-        for handle in alive(self._handles):
+        """Destroy everything but the serials in ``spare`` and what outlives its runtime, referred to or not."""
+        handles = alive(self._handles)
+        for handle in handles:
             handle.kill()
+        spare = {*spare, *(handle.serial for handle in handles if handle.outlives())}
         self._destroy([serial for serial in list(self._live) if serial not in spare])
         self._live.clear()
 

@@ -147,7 +147,7 @@ def _unlock(lib, address: int) -> None:
 class BufferHandle(Handle):
     """Memory, by the address that agents use (``raw``) and the one that the host uses."""
 
-    __slots__ = ("host_address", "nbytes", "agent", "grants", "owner")
+    __slots__ = ("host_address", "nbytes", "agent", "grants", "owner", "shown")
 
     def __init__(self, registry, raw: int, host_address: int, nbytes: int, agent: Agent, destroy, owner=None):
         super().__init__(registry, raw, MEMORY, destroy)
@@ -156,6 +156,10 @@ class BufferHandle(Handle):
         self.agent = agent
         self.grants = frozenset((agent,))
         self.owner = owner  # the array whose memory was locked
+        self.shown: set[object] = set()  # an object for each array of the host that shows the memory
+
+    def outlives(self) -> bool:
+        return bool(self.shown) and self.owner is None  # locked memory is the owner's and stays without us
 
     def kept(self) -> object:
         return self.owner
@@ -206,7 +210,10 @@ class Span:
         return {"version": 3, "shape": (self.nbytes,), "typestr": "|u1", "data": self._host_bytes()}
 
     def view(self, dtype=np.uint8) -> np.ndarray:
-        """The memory as an array of the host, not copied. It keeps the memory alive. TypeError if the host may not."""
+        """The memory as an array of the host, not copied. TypeError if the host may not.
+
+        The array keeps the memory alive, even beyond its Runtime: what is shown then is freed with the process.
+        """
         dtype = np.dtype(dtype)
         if self.nbytes % dtype.itemsize:
             raise InvalidArgument(f"{self.nbytes} bytes are no whole number of {dtype} of {dtype.itemsize} bytes")
@@ -220,12 +227,13 @@ class Span:
                 "allow_access(runtime.cpus[0]) where the GPU's memory is visible to the host"
             )
         pointer = ffi.cast("char *", handle.host_address + self.offset)
-        # The destructor is there for the reference it holds.
-        return ffi.buffer(ffi.gc(pointer, partial(_keep, handle)), self.nbytes)
+        token = object()
+        handle.shown.add(token)  # one operation each, whatever thread it is
+        return ffi.buffer(ffi.gc(pointer, partial(_no_longer_shown, handle, token)), self.nbytes)
 
 
-def _keep(handle: BufferHandle, _) -> None:
-    pass
+def _no_longer_shown(handle: BufferHandle, token: object, _) -> None:
+    handle.shown.discard(token)
 
 
 def _several(agents: Agent | Iterable[Agent]) -> tuple[Agent, ...]:

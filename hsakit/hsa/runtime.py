@@ -162,7 +162,8 @@ class Runtime(Scoped):
         self._queues[id(queue)] = queue
 
     def close(self) -> None:
-        """Destroy what is left and release the library. Copies in flight get a second to complete."""
+        """Destroy what is left and release the library. Copies in flight get a second to complete. Memory that arrays
+        of the host still show stays until the process ends."""
         if fork.forked:  # all of it is the parent's, and a lock may be held by a thread that is not here
             self._closed = True
             return

@@ -3,6 +3,7 @@ import pytest
 
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import ClosedError, InvalidArgument
+from hsakit.hsa import Runtime
 
 
 @pytest.mark.parametrize("kind", ["coarse", "fine", "kernarg"])
@@ -99,6 +100,36 @@ def test_an_array_keeps_the_memory(runtime, host):
     del array
     runtime.registry.sweep()
     assert runtime.pointer_info(address).kind == "unknown"
+
+
+def test_an_array_outlives_its_runtime(runtime):
+    with Runtime() as second:
+        shown, hidden = (second.cpus[0].pool("fine").allocate(4096) for _ in range(2))
+        addresses = shown.address, hidden.address
+        view = shown.view()
+        view[:] = 7
+        hidden.view()[:] = 7
+    assert shown.closed and [runtime.pointer_info(address).kind for address in addresses] == ["hsa", "unknown"]
+    assert (view == 7).all()
+
+
+def test_an_array_outlives_the_library(script):
+    done = script("""
+        from hsakit.hsa import Runtime
+        with Runtime() as runtime:
+            buffer = runtime.cpus[0].pool("fine").allocate(1 << 20, access=runtime.gpus)
+            view, part = buffer.view(), buffer[100:200].view()
+            view[:] = 7
+        assert (view == 7).all()
+        with Runtime() as runtime:
+            with runtime.cpus[0].pool("fine").allocate(1 << 20, access=runtime.gpus) as other:
+                other.view()[:] = 8
+            assert (view == 7).all() and part.sum() == 700
+        view[150] = 0
+        assert part.sum() == 693
+        del view, part
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_pointer_info(runtime, gpu):
