@@ -10,10 +10,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hsakit.culayout import CuLayout
 from hsakit.cumask import CuMask, from_api
 from hsakit.ffi.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from hsakit.hsa import Agent
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,22 @@ def effective(asked: CuMask, api: str, *, gpu: int, gpus: int, environ: Mapping[
     if notes and mask.empty_xccs:
         notes.append(f"no CU of XCC {', '.join(map(str, mask.empty_xccs))} is left: a dispatch can hang")
     return Effective(mask, tuple(notes))
+
+
+def refuse_idle_xccs(agent: Agent, environ: Mapping[str, str] = os.environ) -> None:
+    """InvalidArgument if HSA_CU_MASK leaves an XCC of this GPU no CU. Kernels could hang there, and the first is the
+    runtime's own, by which it loads the code of others."""
+    gpus = agent.runtime.gpus
+    limits, _ = hsa_limits(environ.get("HSA_CU_MASK", ""), len(gpus), max(gpu.cu_count for gpu in gpus))
+    left = limits.get(agent.index)
+    if left is None:
+        return
+    used = {bit % agent.xcc_count for bit in range(agent.cu_count) if left >> bit & 1}
+    if idle := sorted(set(range(agent.xcc_count)) - used):
+        raise InvalidArgument(
+            f"HSA_CU_MASK={environ['HSA_CU_MASK']} leaves XCC {', '.join(map(str, idle))} of {agent.label} no CU; a "
+            f"kernel can hang then: bit i is a CU of XCC i % {agent.xcc_count}. Correct or unset it"
+        )
 
 
 def roc_global(text: str, layout: CuLayout) -> int | None:

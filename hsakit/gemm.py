@@ -80,8 +80,8 @@ class Product:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > there:
             raise InvalidArgument(
-                f"{dtype} {m} x {n} x {k}: computing what is right takes {needed / 2**30:.4g} GiB of the host's memory, "
-                f"which has {there / 2**30:.4g}"
+                f"{dtype} {m} x {n} x {k}: the right result takes {needed / 2**30:.4g} GiB of the host's memory; "
+                f"it has {there / 2**30:.4g}"
             )
         rng = np.random.default_rng(seed)
         self.dtype = dtype

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from hsakit.culayout import CuLayout
-from hsakit.culimits import effective, hsa_limits, roc_global
+from hsakit.culimits import effective, hsa_limits, refuse_idle_xccs, roc_global
 from hsakit.cumask import CuMask
 from hsakit.ffi.errors import InvalidArgument
 
@@ -128,6 +128,20 @@ def test_roc_global_limits_hip_only():
         ["ROC_GLOBAL_CU_MASK takes away 16 of the 32 CUs"],
     )
     assert after(ALL.first(8), "hip", **environ) == (ALL.first(8), [])
+
+
+@pytest.mark.node
+def test_a_gpu_with_an_xcc_without_cus_is_given_no_kernel(runtime):
+    gpu = runtime.gpus[0]
+    xccs, every = gpu.xcc_count, f"0-{gpu.cu_count - 1}"
+    refuse_idle_xccs(gpu, {})
+    refuse_idle_xccs(gpu, {"HSA_CU_MASK": f"0:0-{xccs - 1}"})
+    refuse_idle_xccs(gpu, {"HSA_CU_MASK": "0:x"})  # the runtime ignores it
+    refuse_idle_xccs(gpu, {"HSA_CU_MASK": f"0:{every};1:0"})
+    if xccs > 1:
+        for one in ({"HSA_CU_MASK": "0:0"}, {"HSA_CU_MASK": f"0-99:1-{xccs - 1}"}):
+            with pytest.raises(InvalidArgument, match=r"leaves XCC .* of GPU 0 no CU"):
+                refuse_idle_xccs(gpu, one)
 
 
 def test_roc_global_replaces_a_disjoint_mask():

@@ -99,6 +99,8 @@ def _check_files(arguments) -> None:
     if arguments.plot:
         plots.check_path(arguments.plot)
         _python_that_draws()
+    if getattr(arguments, "trace", None):
+        trace.check_path(arguments.trace)
 
 
 def _common(commands, name: str, run, quick: str, deadline: str, default: Settings, **words):
@@ -414,7 +416,7 @@ def _add_provider(add, option: str) -> None:
 def _execution(add) -> None:
     add("--verify", choices=("full", "scaled"), help="all results, or those of a smaller size (default: what can be)")
     add("--execute", choices=("full", "sampled"), help="what a software node runs of large kernels and copies")
-    add("--trace", metavar="FILE", help="the last run of every row as a trace for Perfetto")
+    add("--trace", metavar="FILE", type=Path, help="the last run of every row as a trace for Perfetto")
     add(
         "--jobs",
         metavar="N",
@@ -440,7 +442,10 @@ def _c3_settings(arguments, node: Node, sampled: bool) -> c3.Settings:
 def _into(folder: Path | None, arguments) -> None:
     """Rows go into a folder."""
     if folder:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResultsError(f"--out {folder} cannot be a folder: {error.strerror}") from None
         arguments.out = str(folder / report.ROWS)
 
 

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from hsakit.c3.outcome import Measured
+from hsakit.ffi.errors import InvalidArgument
 
 _GAP = 20_000  # ns between two runs
+
+
+def check_path(path: Path) -> None:
+    """InvalidArgument if a trace cannot be written there."""
+    if path.is_dir() or not os.access(path.resolve().parent, os.W_OK):
+        raise InvalidArgument(f"{path} cannot be written: name a file in a folder that is there, and yours to write")
 
 
 def events(rows: Iterable[dict], run: int = -1) -> list[dict]:

@@ -121,7 +121,8 @@ class Sweep(Scoped):
 
 @dataclass
 class Outcome:
-    """rows: one a point, those that the file had first. failed: rows with an error, also such that are no point's."""
+    """rows: one a point, those that the file had first. failed: rows with an error, also such that are no point's.
+    interrupted: before all points were measured."""
 
     rows: list[dict]
     failed: int
@@ -182,7 +183,7 @@ def measure(
                 rows.append(row)
             if whole and children is None and (interrupt.asked or sweep.broken):
                 break
-    return Outcome(rows, failed, interrupt.asked, time.monotonic() - started)
+    return Outcome(rows, failed, interrupt.asked and len(rows) < len(points), time.monotonic() - started)
 
 
 def _measured(sweep: Sweep, left: Sequence, progress: Callable[[Sequence], Iterable]) -> Iterator[tuple[dict, bool]]:
@@ -244,4 +245,4 @@ class _Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        os.write(2, b"\nstopping after this point; Ctrl-C again stops at once\n")
+        os.write(2, b"\nstopping after what is being measured; Ctrl-C again stops at once\n")

@@ -56,3 +56,12 @@ def test_several_processes_leave_the_rows_of_one(tmp_path):
 def test_what_is_not_there_is_refused():
     status, _, err = run("--scenarios", "lama")
     assert status == 2 and "a set (llama, unseen, quick)" in err
+
+
+@pytest.mark.parametrize(
+    "option, path, said", [("--out", "file", "cannot be a folder"), ("--trace", "none/t.json", "cannot be written")]
+)
+def test_what_cannot_be_written_is_said_before_anything_is_measured(tmp_path, option, path, said):
+    (tmp_path / "file").touch()
+    status, out, err = run("--quick", "--scenarios", TINY, "--strategies", "gemm", option, tmp_path / path)
+    assert status == 2 and said in err.splitlines()[-1] and "verified" not in err and out == "", err

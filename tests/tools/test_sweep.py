@@ -251,6 +251,12 @@ def test_cu_mask_under_a_limit_measures_what_is_left(tmp_path):
         assert row["environment"]["HSA_CU_MASK"] == "0:0-31"
 
 
+def test_cu_mask_under_a_limit_that_can_hang_is_refused():
+    """On the node the runtime would end the process at the kernel with which it loads code."""
+    status, out, err = cu_mask("--node", "soft", "--copy", "4K", "--cus", "64", HSA_CU_MASK="0:0-6")
+    assert status == 2 and "HSA_CU_MASK=0:0-6 leaves XCC 7 of GPU 0 no CU" in err and out == "", err
+
+
 def test_cu_mask_runs_a_kernel_of_ones_own(tmp_path):
     module, source, target = tmp_path / "mine.co", tmp_path / "source", tmp_path / "target"
     arch = subprocess.run(
