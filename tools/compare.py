@@ -9,12 +9,12 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import _launch
 
-from hsakit.c3.compare import compare, table  # noqa: E402
-from hsakit.c3.report import ROWS  # noqa: E402
-from hsakit.ffi.errors import HsakitError  # noqa: E402
-from hsakit.results import read  # noqa: E402
+from hsakit.c3.compare import compare, table
+from hsakit.c3.report import ROWS
+from hsakit.ffi.errors import HsakitError
+from hsakit.results import read
 
 
 def main(argv=None) -> int:
@@ -42,4 +42,4 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_launch.run(main))

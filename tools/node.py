@@ -82,6 +82,8 @@ def _calibrate(arguments) -> int:
     out = Path(arguments.out)
     if out.suffix != ".toml":
         raise InvalidArgument(f"--out {out}: a node file's name ends in .toml")
+    if out.is_dir() or not os.access(out.resolve().parent, os.W_OK):  # before minutes of measuring
+        raise InvalidArgument(f"--out {out} cannot be written: name a file in a folder that is there")
     assumed, outcome, what = _measure(arguments)
     remark = f"measured on {what}, {datetime.date.today().isoformat()}, by tools/node.py"
     text = nodefile.rewrite(assumed.text, {**outcome.constants, "name": out.stem}, remark)
@@ -95,6 +97,8 @@ def _measure(arguments) -> tuple[Assumed, Outcome, str]:
     """Measure and print the table; also what the GPUs are called."""
     assumed = Assumed(arguments.against or os.environ.get("HSAKIT_NODE_FILE") or DEFAULT)
     checks = chosen(arguments.only)
+    if not 0 < arguments.deadline < 86400:
+        raise InvalidArgument(f"--deadline {arguments.deadline:g}: more than 0 seconds, less than a day")
     began = time.monotonic()
     with Node(arguments.node) as node:
         if not node.gpus:

@@ -8,10 +8,10 @@ import argparse
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import _launch
 
-from hsakit.c3 import report  # noqa: E402
-from hsakit.ffi.errors import HsakitError  # noqa: E402
+from hsakit.c3 import report
+from hsakit.ffi.errors import HsakitError
 
 
 def main(argv=None) -> int:
@@ -29,4 +29,4 @@ def main(argv=None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(_launch.run(main))

@@ -390,6 +390,10 @@ def _interference(arguments) -> int:
         peers = arguments.peers or ((1, most) if arguments.quick else tuple(range(1, most + 1)))
         if wrong := [count for count in peers if not 1 <= count <= most]:
             raise InvalidArgument(f"--peers {wrong[0]}: each GPU of this node has 1 to {most}")
+        every, agent = node.gpus[0].cu_count, getattr(node.gpus[0], "agent", None)  # NVIDIA's has none
+        least = agent.xcc_count if agent else 1  # one of each XCC, for the kernels as for the GEMM: else they can hang
+        if wrong := [count for count in arguments.cus or () if not least <= count <= every - least]:
+            raise InvalidArgument(f"--cus {wrong[0]}: {least} to {every - least}; the GEMM has the others")
         settings = _c3_settings(arguments, node, sampled)
         with interference.InterferenceSweep(node, settings, size) as sweep:
             points = sweep.plan([scenario.of_gemm(each) for each in products], peers, arguments.cus or ())

@@ -104,7 +104,7 @@ def test_an_interrupt_ends_after_the_point(said, capfd):
     before = signal.getsignal(signal.SIGINT)
     outcome = measure(sweep, ["a", "b", "c"], None, said.append)
     assert outcome.interrupted and len(outcome.rows) == 2
-    assert "stopping after this point" in capfd.readouterr().err
+    assert "stopping after what is being measured" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
 

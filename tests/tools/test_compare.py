@@ -1,7 +1,8 @@
 """tools/compare.py and tools/report.py as commands; neither needs a node."""
 
-import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,18 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def tool(capsys):
-    """Runs a tool's main() here: its exit status, what it printed, what it said."""
+def tool():
+    """Runs a tool: its exit status, what it printed, what it said."""
 
-    def run(name, *arguments):
-        spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        try:
-            status = module.main([str(each) for each in arguments])
-        except SystemExit as end:
-            status = end.code
-        return SimpleNamespace(status=status, **capsys.readouterr()._asdict())
+    def run(name, *arguments, stdout=subprocess.PIPE):
+        command = [sys.executable, ROOT / "tools" / f"{name}.py", *arguments]
+        done = subprocess.run(list(map(str, command)), stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60)
+        return SimpleNamespace(status=done.returncode, out=done.stdout, err=done.stderr)
 
     return run
 
@@ -57,3 +53,12 @@ def test_a_report_of_rows_from_elsewhere(tool, tmp_path):
     assert (tmp_path / "report.html").exists()
     refused = tool("report", tmp_path / "nowhere")
     assert refused.status == 2 and "no rows.jsonl" in refused.err
+
+
+def test_an_output_that_is_full(tool, tmp_path):
+    rows = write(tmp_path / "rows.jsonl", 100)
+    with open("/dev/full", "w") as full:
+        for name, arguments in (("compare", (rows, rows)), ("report", (tmp_path,))):
+            done = tool(name, *arguments, stdout=full)
+            assert done.status == 1
+            assert done.err.splitlines()[-1] == f"{name}.py: standard output: No space left on device"

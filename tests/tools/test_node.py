@@ -90,3 +90,16 @@ def test_ctrl_c_ends_a_check():
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in err, err
     assert out.count("\n") == 1  # what the node is; no table
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("check", "--deadline", "0"), "more than 0 seconds"),
+        (("calibrate", "--out", "/nowhere/mine.toml"), "name a file in a folder that is there"),
+        (("calibrate", "--out", "mine.txt"), "ends in .toml"),
+    ],
+)
+def test_bad_use_is_said_before_anything_is_measured(arguments, said):
+    done = _node(*arguments)
+    assert done.returncode == 2 and said in done.stderr.splitlines()[-1] and done.stdout == "", done.stderr

@@ -316,6 +316,12 @@ def test_launch_quick(tmp_path):
     assert status == 0 and "7 of them are in" in err and path.read_bytes() == before
 
 
+@pytest.mark.parametrize("cus", ["4", "9999"])
+def test_cus_for_copies_that_leave_either_side_none_are_refused(cus):
+    status, out, err = run("--node", "soft", "--quick", "--cus", cus, sweep="interference")
+    assert status == 2 and f"--cus {cus}: 8 to 296; the GEMM has the others" in err and out == "", err
+
+
 def test_bad_use_of_launch():
     status, _, err = run("--through", "cuda", sweep="launch")
     assert status == 2 and "hsa, hip" in err
