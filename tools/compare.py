@@ -5,16 +5,18 @@ A and B are files of rows as tools/sweep.py writes them with --out, or folders o
 status is 1 if a point of B is slower than --slower says (by default any that is no tie), or is missing.
 """
 
-import argparse
-import sys
-from pathlib import Path
-
 import _launch
 
-from hsakit.c3.compare import compare, table
-from hsakit.c3.report import ROWS
-from hsakit.ffi.errors import HsakitError
-from hsakit.results import read
+_launch.ensure_modules("numpy", "cffi")  # rows may come from another machine
+
+import argparse  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from hsakit.c3.compare import compare, table  # noqa: E402
+from hsakit.c3.report import ROWS  # noqa: E402
+from hsakit.ffi.errors import HsakitError  # noqa: E402
+from hsakit.results import read  # noqa: E402
 
 
 def main(argv=None) -> int:

@@ -4,14 +4,16 @@
 Needs no ROCm and no GPU: rows may come from another machine.
 """
 
-import argparse
-import sys
-from pathlib import Path
-
 import _launch
 
-from hsakit.c3 import report
-from hsakit.ffi.errors import HsakitError
+_launch.ensure_modules("numpy", "cffi")  # rows may come from another machine
+
+import argparse  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from hsakit.c3 import report  # noqa: E402
+from hsakit.ffi.errors import HsakitError  # noqa: E402
 
 
 def main(argv=None) -> int:

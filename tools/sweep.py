@@ -11,7 +11,7 @@ import sys
 import _launch
 
 if sys.argv[1:2] == ["plot"]:
-    _launch.ensure_modules("numpy")  # rows may come from another machine
+    _launch.ensure_modules("numpy", "cffi")  # rows may come from another machine
 else:
     _launch.ensure_runtime()
 

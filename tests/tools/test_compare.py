@@ -62,3 +62,14 @@ def test_an_output_that_is_full(tool, tmp_path):
             done = tool(name, *arguments, stdout=full)
             assert done.status == 1
             assert done.err.splitlines()[-1] == f"{name}.py: standard output: No space left on device"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("compare.py", "a", "b"), ("report.py", "a"), ("sweep.py", "plot", "a", "--out", "b.png")]
+)
+def test_a_python_without_numpy_is_no_traceback(arguments):
+    command = [sys.executable, "-S", ROOT / "tools" / arguments[0], *arguments[1:]]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+    # In the Python of `make rocm` it says so; any other goes on there.
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "has no numpy and no cffi" in done.stderr or "error: " in done.stderr
