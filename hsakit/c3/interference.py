@@ -29,7 +29,7 @@ from hsakit.c3.sweep import Settings, by_whom, difference
 from hsakit.c3.tables import Table, us
 from hsakit.c3.ticks import COLLECTIVE, GEMM
 from hsakit.c3.traffic import BY, MOST, Memory, Traffic
-from hsakit.ffi.errors import DeadlineExceeded, GpuException, GpuMemoryFault, HsakitError
+from hsakit.ffi.errors import LOST, DeadlineExceeded, HsakitError
 from hsakit.figure import Figure, Series, clock_words
 from hsakit.platform import Platform
 from hsakit.sweep import sweep
@@ -195,7 +195,7 @@ class InterferenceSweep(sweep.Sweep):
             trial.error = f"{trial.point}: {failed}"
 
     def _note(self, failed: HsakitError, where: str) -> None:
-        if isinstance(failed, DeadlineExceeded | GpuException | GpuMemoryFault):
+        if isinstance(failed, (DeadlineExceeded, *LOST)):
             self.broken = f"{where}: {failed}"
 
     def _row(self, trial: _Trial) -> dict:

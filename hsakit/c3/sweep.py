@@ -22,7 +22,7 @@ from hsakit.c3.scenario import Scenario
 from hsakit.c3.stage import Stage
 from hsakit.c3.strategy import Description, Facts, Strategy
 from hsakit.c3.ticks import COLLECTIVE, GEMM
-from hsakit.ffi.errors import DeadlineExceeded, GpuException, GpuMemoryFault, HsakitError, InvalidArgument
+from hsakit.ffi.errors import LOST, DeadlineExceeded, HsakitError, InvalidArgument
 from hsakit.platform import Platform
 from hsakit.sweep import sweep
 from hsakit.sweep.dma import packet_bytes_of
@@ -182,7 +182,7 @@ class C3Sweep(sweep.Sweep):
         return 1 if launch == "host" else 0
 
     def _note(self, failed: HsakitError, where: str) -> None:
-        if isinstance(failed, DeadlineExceeded | GpuException | GpuMemoryFault):
+        if isinstance(failed, (DeadlineExceeded, *LOST)):
             self.broken = f"{where}: {failed}"  # late work may still write: nothing can be verified any more
 
     def _prove(self, point: Point) -> str | None:

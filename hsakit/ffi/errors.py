@@ -143,6 +143,9 @@ class GpuException(HsaError):
     """The driver reported that a GPU hangs, or that its memory is bad: nothing more completes."""
 
 
+LOST = (GpuException, GpuMemoryFault)  # after these nothing of the runtime completes
+
+
 class HipError(_StatusError):
     """A call of the HIP runtime failed."""
 

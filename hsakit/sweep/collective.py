@@ -19,7 +19,7 @@ from typing import Any
 from hsakit.collectives import Buffers, Collective, Operation, engines, kernels
 from hsakit.culayout import CuLayout
 from hsakit.cumask import CuMask
-from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError, InvalidArgument
+from hsakit.ffi.errors import LOST, DeadlineExceeded, HsakitError, InvalidArgument
 from hsakit.gate import Gate
 from hsakit.platform import Platform
 from hsakit.sweep import dma, packets, sweep
@@ -111,7 +111,7 @@ class CollectiveSweep(sweep.Sweep):
             self._late[point.implementation] = min(point.operation.size, late or point.operation.size)
             self._forget_memory()  # late work may still write there
             return f"{trial.where}: {missed}"
-        except GpuMemoryFault as fault:
+        except LOST as fault:
             self.broken = f"{trial.where}: {fault}"
             return self.broken
         except HsakitError as failed:

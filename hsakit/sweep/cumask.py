@@ -15,7 +15,7 @@ from typing import Any
 from hsakit.counters import Tally
 from hsakit.culimits import Effective, effective
 from hsakit.cumask import CuMask
-from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
+from hsakit.ffi.errors import LOST, DeadlineExceeded, HsakitError
 from hsakit.kernels import Kernels
 from hsakit.node import Gpu, Node
 from hsakit.occupancy import waves_a_workgroup, workgroups_a_cu
@@ -133,7 +133,7 @@ class CuMaskSweep(Sweep):
         except DeadlineExceeded as late:
             error = f"{trial.where}: {late}"
             self._stuck.add(point.gpu)
-        except GpuMemoryFault as fault:
+        except LOST as fault:
             error = self.broken = f"{trial.where}: {fault}"
         except HsakitError as failed:
             error = f"{trial.where}: {failed}"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
+from hsakit.ffi.errors import LOST, DeadlineExceeded, HsakitError
 from hsakit.hsa.transfer import check_engine
 from hsakit.node import Node
 from hsakit.platform import Platform
@@ -115,7 +115,7 @@ class DmaSweep(sweep.Sweep):
                 if not run.unfinished:
                     self.broken = error  # the copies that poison and fetch: nothing can be verified without them
                 self._buffers.forget(run.layout.capacity)  # a late copy may still write there
-            except GpuMemoryFault as fault:
+            except LOST as fault:
                 error = self.broken = f"{run.where}: {fault}"
             except HsakitError as failed:
                 error = f"{run.where}: {failed}"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hsakit.counters import Tally
-from hsakit.ffi.errors import DeadlineExceeded, GpuMemoryFault, HsakitError
+from hsakit.ffi.errors import LOST, DeadlineExceeded, HsakitError
 from hsakit.hsa.packet import Batch
 from hsakit.kernels import RELEASED, REPORT, Kernels
 from hsakit.node import Gpu, Node
@@ -217,7 +217,7 @@ class LaunchSweep(Sweep):
                 bench.check()
                 if number >= self._settings.warmup:
                     samples += [[[0, each]] for each in taken]
-        except (DeadlineExceeded, GpuMemoryFault) as end:
+        except (DeadlineExceeded, *LOST) as end:
             error = self.broken = f"{point}: {end}"
         except HsakitError as failed:
             error = f"{point}: {failed}"

@@ -163,3 +163,9 @@ def test_what_this_node_does_not_have(sweep, node, monkeypatch):
 def test_what_fits(node):
     with CollectiveSweep(node, Settings(memory=1 << 23)) as sweep:
         assert sweep.fits(point(size=1 << 20, ranks=4)) and not sweep.fits(point(size=1 << 21, ranks=4))
+
+
+def test_after_what_ends_everything_nothing_more_is_measured(sweep, monkeypatch, hang):
+    monkeypatch.setattr("hsakit.sweep.collective._Trial.all", hang)
+    row = sweep.run(point())
+    assert "GPU hang" in row["error"] and "GPU hang" in sweep.broken

@@ -190,3 +190,9 @@ def test_a_kernel_that_does_not_end_costs_one_deadline(node, api):
                 assert sweep.run(sweep.plan([0], [api], [COPY], Masks())[0])["error"] is None
     finally:
         memory.view("<u8")[0] = 1
+
+
+def test_after_what_ends_everything_nothing_more_is_measured(sweep, monkeypatch, hang):
+    monkeypatch.setattr("hsakit.sweep.cumask._Trial.all", hang)
+    row = sweep.run(sweep.plan([0], ["hsa"], [COPY], Masks())[0])
+    assert "GPU hang" in row["error"] and "GPU hang" in sweep.broken

@@ -239,3 +239,9 @@ def test_an_engine_that_cannot_is_refused_before_anything_runs(sweep):
 def test_settings_out_of_range_are_refused(wrong):
     with pytest.raises(InvalidArgument):
         Settings(**wrong)
+
+
+def test_after_what_ends_everything_nothing_more_is_measured(sweep, monkeypatch, hang):
+    monkeypatch.setattr("hsakit.sweep.dma.Run.all", hang)
+    row = sweep.run(Point("one-way", (PEER,), 64))
+    assert "GPU hang" in row["error"] and "GPU hang" in sweep.broken

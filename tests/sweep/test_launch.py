@@ -126,3 +126,9 @@ def test_a_failed_row_has_no_numbers():
     headers, (line,) = table([row])
     assert line == [0, "hsa", "batch of 64", None, None, None, 0, "none", "gated", "host"]
     assert len(line) == len(headers)
+
+
+def test_after_what_ends_everything_nothing_more_is_measured(sweep, point, monkeypatch, hang):
+    monkeypatch.setitem(sweep._benches[0, point("hsa", "prepared").api].modes, "prepared", hang)
+    row = sweep.run(point("hsa", "prepared"))
+    assert "GPU hang" in row["error"] and "GPU hang" in sweep.broken
