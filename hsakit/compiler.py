@@ -192,7 +192,11 @@ def _candidates() -> Iterator[str]:
 
 
 def _newest_first(paths: list[str]) -> list[str]:
-    return sorted(paths, key=lambda path: int(re.sub(r".*llvm-(\d+).*", r"\1", path)), reverse=True)
+    def version(path: str) -> int:
+        found = re.search(r"llvm-(\d+)[^/]*/bin/clang$", path)
+        return int(found[1]) if found else -1  # llvm-toolset, or one of somebody's own
+
+    return sorted(paths, key=version, reverse=True)
 
 
 def run(program: str, arguments: list[str]) -> tuple[int, str]:

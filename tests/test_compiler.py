@@ -134,13 +134,18 @@ def test_no_compiler(own_cache, tmp_path, monkeypatch):
 
 
 def test_rocm_path_comes_first_and_newest_clang_of_debian(own_cache, tmp_path, monkeypatch):
-    for version in (9, 17, 16):
+    for version in (9, 17, "own", 16):
         (tmp_path / f"usr/lib/llvm-{version}/bin").mkdir(parents=True)
         (tmp_path / f"usr/lib/llvm-{version}/bin/clang").touch()
     monkeypatch.setenv("ROCM_PATH", str(tmp_path / "usr"))
     places = [c for c in compiler._candidates() if c.startswith(str(tmp_path / "usr"))]
     assert list(compiler._candidates())[: len(places)] == places
-    assert [Path(p).relative_to(tmp_path).parts[2] for p in places if "llvm-" in p] == ["llvm-17", "llvm-16", "llvm-9"]
+    assert [Path(p).relative_to(tmp_path).parts[2] for p in places if "llvm-" in p] == [
+        "llvm-17",
+        "llvm-16",
+        "llvm-9",
+        "llvm-own",
+    ]
 
 
 def test_family_names():
