@@ -77,6 +77,10 @@ class Pattern:
 
     def fill(self, view: np.ndarray, offset: int = 0) -> None:
         """Write the bytes from `offset` on into a one-dimensional uint8 array."""
+        if view.dtype != np.uint8 or view.ndim != 1:  # else a byte would become an element
+            raise InvalidArgument(
+                f"a {view.ndim}-dimensional {view.dtype} array: a pattern fills one-dimensional uint8"
+            )
         for start, chunk in self.chunks(offset, view.size):
             view[start : start + chunk.size] = chunk
 

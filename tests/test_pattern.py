@@ -102,3 +102,10 @@ def test_generation_is_fast_enough_to_verify_every_run():
         Pattern(1, 2).fill(memory)
         best = min(best, time.perf_counter() - start)
     assert memory.size / best > 0.3e9
+
+
+@pytest.mark.parametrize("view", [np.zeros(8, np.float32), np.zeros((2, 4), np.uint8), np.zeros(8, np.int8)])
+def test_only_bytes_in_a_row_are_filled(view):
+    with pytest.raises(InvalidArgument, match="a pattern fills one-dimensional uint8"):
+        Pattern(1, 1).fill(view)
+    assert not view.any()
