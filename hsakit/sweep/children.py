@@ -12,18 +12,21 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import cffi
+
 from hsakit.ffi.errors import HsakitError
 
 if TYPE_CHECKING:
     from hsakit.sweep.sweep import Sweep
 
-
+_PR_SET_PDEATHSIG = 1
 _LEAVE = 60.0  # seconds that a process has to give its node back and end
 
 
@@ -125,6 +128,7 @@ def _ask(child: subprocess.Popen, group: Sequence[str]) -> dict[str, Any]:
 def serve(sweep: Sweep, points: Sequence) -> None:
     """Measure what is asked for on standard input, until that ends. What else the process prints goes to its standard
     error."""
+    _end_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     by_key = {sweep.key(point): point for point in points}
@@ -133,3 +137,11 @@ def serve(sweep: Sweep, points: Sequence) -> None:
         rows = [*sweep.wake(chosen), *map(sweep.run, chosen)]
         answers.write(json.dumps({"rows": rows, "broken": sweep.broken}, allow_nan=False) + "\n")
         answers.flush()
+
+
+def _end_with_parent() -> None:
+    """Also if that is killed: nobody waits then for what is being measured, which can take minutes."""
+    ffi = cffi.FFI()
+    ffi.cdef("int prctl(int option, ...);")
+    # int prctl(int option, unsigned long arg2, ...), from linux/prctl.h
+    ffi.dlopen(None).prctl(_PR_SET_PDEATHSIG, ffi.cast("unsigned long", signal.SIGTERM))

@@ -2,8 +2,11 @@
 
 import os
 import signal
+import subprocess
 import sys
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +126,35 @@ def test_where_one_is_broken_nothing_more_is_begun(tmp_path, children, said):
     sweep = Fake(tmp_path)
     outcome = measure(sweep, POINTS, None, said.append, children=children(1))
     assert sweep.broken == "late work" and [row["key"][5:7] for row in outcome.rows] == ["a1", "a2"]
+
+
+def test_they_end_with_a_parent_that_is_killed(tmp_path):
+    """In the middle of what they measure."""
+    (tmp_path / "a1").write_text("import time; (self._folder / f'by {os.getpid()}').touch(); time.sleep(60)")
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            import sys
+            sys.path[:0] = {[p for p in sys.path if p]!r}
+            from pathlib import Path
+            from tests.sweep.test_children import POINTS, Fake
+            from hsakit.sweep.children import Children, serve
+            from hsakit.sweep.sweep import measure
+            sweep = Fake(Path({str(tmp_path)!r}))
+            if sys.argv[1:]:
+                serve(sweep, POINTS)
+            command = [sys.executable, __file__, "child"]
+            measure(sweep, POINTS, None, print, children=lambda _: Children(command, 1))
+        """)
+    )
+    with subprocess.Popen([sys.executable, script]) as parent:
+        end = time.monotonic() + 50
+        while not (begun := list(tmp_path.glob("by *"))):
+            assert time.monotonic() < end and parent.poll() is None
+            time.sleep(0.02)
+        parent.kill()
+    command = Path("/proc", begun[0].name[3:], "cmdline")  # gone, or empty until somebody has waited for it
+    end = time.monotonic() + 20
+    while command.exists() and command.read_bytes():
+        assert time.monotonic() < end
+        time.sleep(0.02)
