@@ -191,4 +191,6 @@ def machine_of(node: Node) -> Machine:
             for link in between
             if link.recommended_engines
         },
+        # ROCr (GpuAgent::DmaCopyOnEngine) refuses the first engine of this part all copies that leave it, for its RAS.
+        inward=frozenset((gpu.index, 0) for gpu in node.gpus if gpu.agent.name == "gfx90a"),
     )

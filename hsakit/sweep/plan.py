@@ -25,12 +25,13 @@ QUICK_SIZES = "1,4K-1,64K+1"
 class Machine:
     """The engines a sweep can choose from. `engines`: all of each GPU; `peer_engines`: those it may use towards a peer;
     `linked`: the (source, destination) of GPUs that have a link. `recommended`: the driver's choice for such a pair,
-    where it has one."""
+    where it has one. `inward`: engines, as (GPU, engine), that take nothing out of their GPU."""
 
     engines: dict[int, tuple[int, ...]]
     peer_engines: dict[int, tuple[int, ...]]
     linked: frozenset[tuple[int, int]]
     recommended: dict[tuple[int, int], int]
+    inward: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -38,7 +39,10 @@ class Machine:
 
     def engines_for(self, src: End, dst: End) -> tuple[int, ...]:
         owner = src if isinstance(src, int) else int(dst)
-        return (self.peer_engines if kind_of(src, dst) == "peer" else self.engines)[owner]
+        engines = (self.peer_engines if kind_of(src, dst) == "peer" else self.engines)[owner]
+        if src == HOST or src == dst:
+            return engines
+        return tuple(engine for engine in engines if (owner, engine) not in self.inward)
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,7 @@ def _both_ways(machine, selection, pairs, usable):
         if kind_of(src, dst) == "peer":
             choices = [(engine, engine) for engine in there if engine in here]
         else:
-            choices = [(there[0], here[1] if len(here) > 1 else here[0])]
+            choices = [(there[0], next((engine for engine in here if engine != there[0]), here[0]))]
         if selection.quick:
             at = pairs.index((src, dst)) % max(1, len(choices))
             choices = choices[at : at + 1]

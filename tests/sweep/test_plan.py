@@ -92,6 +92,18 @@ def test_pairs_and_engines_select():
     assert {t.kind for t in transfers(points)} == {"h2d", "d2h", "same"}
 
 
+def test_an_engine_that_only_works_inward_takes_nothing_out():
+    """MI210: engine 0."""
+    one = Machine({0: (0, 1)}, {0: (0, 1)}, frozenset(), {}, inward=frozenset({(0, 0)}))
+    points = plan(one, Selection(sizes=(64,)))
+    found = {(t.src, t.dst, t.engine) for t in transfers(points, "one-way")}
+    assert found == {(HOST, 0, 0), (HOST, 0, 1), (0, HOST, 1), (0, 0, 0), (0, 0, 1)}
+    (both,) = (point for point in points if point.mode == "both-ways")
+    assert {(t.src, t.dst, t.engine) for t in both.transfers} == {(HOST, 0, 0), (0, HOST, 1)}
+    with pytest.raises(InvalidArgument, match="engine 0 can do none of the transfers selected; valid are d2h: 1"):
+        plan(one, Selection(sizes=(64,), pairs=((0, HOST),), engines=(0,)))
+
+
 def test_only_linked_gpus_are_peers():
     points = plan(machine(gpus=3, unlinked=[(0, 2), (2, 0)]), Selection(sizes=(64,), pairs=("peer",)))
     assert {(t.src, t.dst) for t in transfers(points)} == {(0, 1), (1, 0), (1, 2), (2, 1)}
