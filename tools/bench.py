@@ -419,7 +419,8 @@ def copy_rows(bench_ffi, loops, runtime) -> list[Row]:
     source = runtime.gpus[0]
     peer = runtime.gpus[1] if len(runtime.gpus) > 1 else None
     pool = peer.pool("coarse") if peer else runtime.cpus[0].pool("fine")
-    engine = source.copy_engines[2 if peer else 0]  # engines 0 and 1 serve the host, the others the peers
+    # Engines 0 and 1 serve the host, the others the peers; of MI210 the first takes nothing to the host.
+    engine = source.copy_engines[2 if peer else min(1, len(source.copy_engines) - 1)]
     copy = hsa().lib.hsa_amd_memory_async_copy_on_engine
     copy_at = address(hsa().ffi, copy)
     with (

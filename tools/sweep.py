@@ -387,6 +387,8 @@ def _interference(arguments) -> int:
     folder = Path(arguments.out) if arguments.out and not arguments.serve else None
     with open_node(arguments.node) as node:
         most = len(node.gpus) - 1
+        if most < 1:
+            raise InvalidArgument(f"copies to peers beside a GEMM need 2 GPUs: this node has {len(node.gpus)}")
         peers = arguments.peers or ((1, most) if arguments.quick else tuple(range(1, most + 1)))
         if wrong := [count for count in peers if not 1 <= count <= most]:
             raise InvalidArgument(f"--peers {wrong[0]}: each GPU of this node has 1 to {most}")

@@ -316,6 +316,11 @@ def test_launch_quick(tmp_path):
     assert status == 0 and "7 of them are in" in err and path.read_bytes() == before
 
 
+def test_copies_to_peers_need_a_peer():
+    status, _, err = run("--node", "soft", "--quick", sweep="interference", HSAKIT_NODE_FILE="mi210-1")
+    assert status == 2 and err.rstrip().endswith("need 2 GPUs: this node has 1"), err
+
+
 @pytest.mark.parametrize("cus", ["4", "9999"])
 def test_cus_for_copies_that_leave_either_side_none_are_refused(cus):
     status, out, err = run("--node", "soft", "--quick", "--cus", cus, sweep="interference")
