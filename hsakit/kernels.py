@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hsakit import compiler, culimits
+from hsakit import compiler
 from hsakit.ffi.errors import ClosedError, InvalidArgument
 from hsakit.gemm import FORMATS, TILES, choose_tile
 from hsakit.scoped import Scoped
@@ -73,8 +73,6 @@ class Kernels(Scoped):
         if self._loaded is None:
             raise ClosedError(f"{self!r}: it gives no more launches")
         if family not in self._loaded:
-            agent: Any = getattr(self.gpu, "agent", self.gpu)  # the same GPU in HSA
-            culimits.refuse_idle_xccs(agent)
             self._loaded[family] = self.gpu.load(compiler.kernels(family, self.gpu.target.partition(":")[0]))
         return self._loaded[family].kernel(name)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hsakit.culimits import refuse_idle_xccs
 from hsakit.ffi import HSA
 from hsakit.ffi._hsa import ffi
 from hsakit.ffi.errors import InvalidArgument, check_hsa
@@ -187,9 +188,10 @@ class Agent:
 
     def load(self, source: str | os.PathLike | bytes) -> Executable:
         """Load a code object, from a file or from memory; of a bundle the entry for this GPU. CodeObjectError says
-        why it cannot run here."""
+        why it cannot run here, InvalidArgument that HSA_CU_MASK leaves an XCC no CU."""
         self._check_gpu("code")
         self.runtime.check_open()
+        refuse_idle_xccs(self)
         return executable.load(self, source)
 
     # Copies
