@@ -95,10 +95,10 @@ def _calibrate(arguments) -> int:
 
 def _measure(arguments) -> tuple[Assumed, Outcome, str]:
     """Measure and print the table; also what the GPUs are called."""
-    assumed = Assumed(arguments.against or os.environ.get("HSAKIT_NODE_FILE") or DEFAULT)
-    checks = chosen(arguments.only)
     if not 0 < arguments.deadline < 86400:
         raise InvalidArgument(f"--deadline {arguments.deadline:g}: more than 0 seconds, less than a day")
+    assumed = Assumed(arguments.against or os.environ.get("HSAKIT_NODE_FILE") or DEFAULT)
+    checks = chosen(arguments.only)
     began = time.monotonic()
     with Node(arguments.node) as node:
         if not node.gpus:
